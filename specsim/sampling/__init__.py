@@ -1,0 +1,1 @@
+"""How `AcceptanceSampler` draws: its tables, its sequence, and its counter-based draws."""
