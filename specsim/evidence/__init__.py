@@ -1,0 +1,1 @@
+"""Statistics whose error rates are promised: sequential and classical tests, regions, design."""
