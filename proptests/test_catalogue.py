@@ -1,0 +1,191 @@
+"""Every fault is rejected by the property it names; every correct variant passes all of them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+
+import specsim
+from specsim.acceptance import AcceptanceDistribution
+from specsim.mutants import Correct, Mutant, all_correct, all_mutants
+from specsim.properties.registry import UnknownPropertyError, catalogue, select
+from specsim.sampler import AcceptanceSampler, Method
+
+FRESH_IN_ALL_BUT_LAW = {"weights-swapped", "weights-squared", "normal-narrow", "normal-floored"}
+
+
+@pytest.mark.parametrize("mutant", all_mutants(), ids=lambda mutant: mutant.name)
+def test_each_fault_is_rejected_by_its_property(mutant: Mutant) -> None:
+    # Missed with a probability that mutants' deviations make negligible: each is far beyond the
+    # 0.05 that quick rules out with an error of 1e-6.
+    report = specsim.check(mutant.factory(None), effort="quick", properties=[mutant.caught_by])
+    outcome = report[mutant.caught_by]
+    assert outcome.verdict == "fail", outcome.detail
+    assert not report.ok
+    assert outcome.configuration
+    assert outcome.snippet
+    compile(outcome.snippet, mutant.name, "exec")
+
+
+@pytest.mark.parametrize("variant", all_correct(), ids=lambda variant: variant.name)
+def test_each_correct_variant_passes(variant: Correct) -> None:
+    # Rejected with probability at most 1e-6 each.
+    report = specsim.check(variant.factory(None), effort="quick")
+    assert report.ok, [(o.property_id, o.detail) for o in report.outcomes if o.holds_up_the_run]
+    assert all(o.verdict in ("pass", "fail") for o in report.outcomes)
+
+
+@pytest.mark.parametrize(
+    "mutant", [m for m in all_mutants() if m.name in FRESH_IN_ALL_BUT_LAW], ids=lambda m: m.name
+)
+def test_a_wrong_law_is_not_reported_as_lack_of_freshness(mutant: Mutant) -> None:
+    # Wrong with probability at most 1e-6 each.
+    report = specsim.check(mutant.factory(None), effort="quick", properties=["S.freshness"])
+    assert report["S.freshness"].verdict != "fail", report["S.freshness"].detail
+
+
+def test_the_fault_that_started_the_project_is_named_by_what_was_seen() -> None:
+    frozen = next(m for m in all_mutants() if m.name == "rounded-length").factory(None)
+    report = specsim.check(frozen, effort="quick", properties=["S.distribution", "S.freshness"])
+    assert "100.0%" in report["S.distribution"].detail
+    assert "all" in report["S.freshness"].detail
+
+
+@cache
+def sampler(law: AcceptanceDistribution, method: Method = "independent") -> AcceptanceSampler:
+    """Return one sampler for each law: making its table at every call would take the time."""
+    return AcceptanceSampler(law, method=method)
+
+
+def systematic(acc_len: float, method: str, max_len: int) -> int:
+    """Draw each length with exactly the claimed law, but not independently of the last ones."""
+    law = AcceptanceDistribution.from_method(acc_len, method, max_len)
+    return sampler(law, "systematic").draw()
+
+
+def vector(acc_len: float, method: str, max_len: int, n: int) -> list[int]:
+    law = AcceptanceDistribution.from_method(acc_len, method, max_len)
+    return list(sampler(law).draws(n).tolist())
+
+
+def rates(unconditional_rates: list[float], n: int) -> list[int]:
+    law = AcceptanceDistribution.from_rates(unconditional_rates)
+    return list(sampler(law).draws(n).tolist())
+
+
+def flat_rates(unconditional_rates: list[float], n: int) -> list[int]:
+    """Draw with one mean draft rate in place of the rates by position."""
+    mean = 1 + sum(unconditional_rates)
+    law = AcceptanceDistribution.constant_conditional(mean, len(unconditional_rates))
+    return list(sampler(law).draws(n).tolist())
+
+
+def test_a_systematic_sampler_fails_freshness_alone() -> None:
+    report = specsim.check(systematic, effort="quick", methods=["match-expected"])
+    failed = {o.property_id for o in report.outcomes if o.required and o.verdict != "pass"}
+    assert failed == {"S.freshness"}
+    excused = specsim.check(
+        systematic,
+        effort="quick",
+        methods=["match-expected"],
+        expected_failures={"S.freshness": "systematic draws are not independent"},
+    )
+    assert excused.ok
+
+
+@pytest.mark.parametrize(("target", "kind"), [(vector, "vector-sampler"), (rates, "rates-sampler")])
+def test_vector_and_rates_samplers_are_judged_by_the_same_catalogue(
+    target: Callable[..., object], kind: str
+) -> None:
+    # Rejected with probability at most 1e-6 each.
+    report = specsim.check(target, effort="quick")
+    assert report.kind == kind
+    assert report.ok, [(o.property_id, o.detail) for o in report.outcomes if o.holds_up_the_run]
+
+
+def test_a_rates_sampler_with_the_right_mean_and_a_wider_spread_fails() -> None:
+    report = specsim.check(flat_rates, effort="quick", properties=["S.distribution", "S.mean"])
+    assert report["S.distribution"].verdict == "fail"
+
+
+class SharedUniform:
+    """Draws one uniform number for every two calls, whatever their configurations are."""
+
+    def __init__(self) -> None:
+        self.random = random.Random()
+        self.calls = 0
+        self.u = 0.0
+        self.last: object = None
+
+    def __call__(self, acc_len: float, method: str, max_len: int) -> int:
+        law = AcceptanceDistribution.from_method(acc_len, method, max_len)
+        if self.last == law or self.calls % 2 == 0:
+            self.u = self.random.random()
+            self.calls = 0
+        self.calls += 1
+        self.last = law
+        return int(law.ppf(self.u))
+
+
+def test_a_draw_shared_between_configurations_shows_in_pairs_alone() -> None:
+    # Fresh and right in each configuration: only pairs drawn in turn depend on each other.
+    report = specsim.check(
+        SharedUniform(), effort="quick", properties=["S.distribution", "S.freshness"]
+    )
+    assert report["S.distribution"].verdict == "pass"
+    assert report["S.freshness"].verdict == "fail"
+    assert "drawn in turn" in report["S.freshness"].detail
+
+
+def test_the_same_seed_chooses_the_same_configurations() -> None:
+    seen: list[list[tuple[float, str, int]]] = []
+    for seed in (3, 3, 4):
+        calls: list[tuple[float, str, int]] = []
+
+        def noting(
+            acc_len: float, method: str, max_len: int, calls: list[tuple[float, str, int]] = calls
+        ) -> int:
+            calls.append((acc_len, method, max_len))
+            return specsim.sample_simulated_acc_len(acc_len, method, max_len)
+
+        specsim.check(noting, kind="sampler", effort="quick", seed=seed, properties=["S.range"])
+        seen.append(calls)
+    assert seen[0] == seen[1]
+    assert seen[0] != seen[2]
+
+
+def test_ids_and_letters_choose_properties() -> None:
+    every = [p.id for p in select("sampler")]
+    assert [p.id for p in select("sampler", ["S"])] == every
+    assert [p.id for p in select("sampler", ["S.mean", "S.range"])] == ["S.range", "S.mean"]
+    with pytest.raises(UnknownPropertyError, match=r"S\.nothing"):
+        select("sampler", ["S.nothing"])
+    assert len({p.id for p in catalogue()}) == len(catalogue())
+    for prop in catalogue():
+        assert prop.statement.endswith(".")
+        assert prop.source
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"effort": "huge"}, "effort must be one of quick, standard, thorough"),
+        ({"alpha": 0.0}, "alpha must lie in"),
+        ({"alpha": float("nan")}, "alpha must lie in"),
+        ({"seed": -1}, "seed must be an integer >= 0"),
+        ({"seed": 1.5}, "seed must be an integer"),
+        ({"coupling": "ranks"}, "coupling must be one of batch, slot"),
+        ({"methods": []}, "methods must be some of"),
+        ({"tolerance": -0.1}, "tolerance must lie in"),
+        ({"properties": ["X"]}, "'X' is no property id"),
+        ({"expected_failures": {"X": "?"}}, "'X' is no property id"),
+    ],
+)
+def test_settings_outside_what_is_allowed_are_refused(
+    arguments: dict[str, object], said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        specsim.check(specsim.sample_simulated_acc_len, **arguments)  # type: ignore[arg-type]

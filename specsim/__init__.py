@@ -1,0 +1,60 @@
+"""specsim judges simulated acceptance lengths in speculative decoding.
+
+Names are looked up when they are used, so that ``import specsim`` loads neither torch nor scipy.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from specsim._version import __version__
+
+if TYPE_CHECKING:
+    from specsim.acceptance import AcceptanceDistribution
+    from specsim.checking import check
+    from specsim.evidence.sequential import SequentialTest
+    from specsim.parametrize import parametrize_with_properties
+    from specsim.properties.outcome import Outcome, Report
+    from specsim.sampler import AcceptanceSampler, sample_simulated_acc_len
+    from specsim.targets import Configuration, TargetError
+
+__all__ = [
+    "AcceptanceDistribution",
+    "AcceptanceSampler",
+    "Configuration",
+    "Outcome",
+    "Report",
+    "SequentialTest",
+    "TargetError",
+    "__version__",
+    "check",
+    "parametrize_with_properties",
+    "sample_simulated_acc_len",
+]
+
+_HOMES = {
+    "AcceptanceDistribution": "specsim.acceptance",
+    "AcceptanceSampler": "specsim.sampler",
+    "Configuration": "specsim.targets",
+    "Outcome": "specsim.properties.outcome",
+    "Report": "specsim.properties.outcome",
+    "SequentialTest": "specsim.evidence.sequential",
+    "TargetError": "specsim.targets",
+    "check": "specsim.checking",
+    "parametrize_with_properties": "specsim.parametrize",
+    "sample_simulated_acc_len": "specsim.sampler",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,109 @@
+"""Statements that one length can refute: no statistics, so a violation is a proof.
+
+Each draw of each configuration is held against all of them, whether Hypothesis chose the
+configuration or a stream drew from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from specsim.properties.configurations import law_of
+from specsim.properties.lengths import as_length, numpy_types, wrong_types
+from specsim.targets import Configuration, TargetFailed
+
+# A multinomial length this far outside the range is the end itself but for a chance of 1e-15.
+_FAR = 8.5
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A length, or the lack of one, that refutes a property.
+
+    Attributes
+    ----------
+    property_id
+        The refuted property.
+    configuration
+        What the target was called with.
+    message
+        What was returned and what was allowed.
+    values
+        The values returned in that call or block, as text, the offending one among them.
+    frames
+        The target's own part of the traceback, if it raised.
+    """
+
+    property_id: str
+    configuration: Configuration
+    message: str
+    values: tuple[str, ...] = ()
+    frames: str = ""
+
+    @property
+    def size(self) -> tuple[int, int, float]:
+        """Order of simplicity: smaller is easier to read."""
+        c = self.configuration
+        digits = len(repr(c.rates if c.acc_len is None else c.acc_len))
+        return (c.max_len, digits, abs(c.acc_len or 0.0))
+
+
+def failure(configuration: Configuration, failed: TargetFailed) -> Violation:
+    """Return the violation of a target that did not return lengths."""
+    return Violation("S.returns", configuration, failed.summary, (), failed.frames_text)
+
+
+def violations(configuration: Configuration, values: Sequence[object]) -> list[Violation]:
+    """Hold returned values against every statement that a single one can refute.
+
+    Parameters
+    ----------
+    configuration
+        What the target was called with.
+    values
+        What it returned, types unchanged.
+
+    Returns
+    -------
+    list of Violation
+        At most one for each property.
+    """
+    found: list[Violation] = []
+    top = configuration.max_len
+
+    def add(property_id: str, message: str, offending: Sequence[object]) -> None:
+        excerpt = tuple(repr(v) for v in [*offending[:1], *values[:8]])
+        found.append(Violation(property_id, configuration, message, excerpt))
+
+    if wrong := wrong_types(values):
+        culprits = [v for v in values if wrong_types([v])]
+        add("S.type", f"returned {culprits[0]!r} of type {wrong[0]}; an int is expected", culprits)
+    if numpy := numpy_types(values):
+        add("S.plain-int", f"returned a {numpy[0]}, not a plain int", values)
+
+    lengths = {length: v for v in values if (length := as_length(v)) is not None}
+    outside = [v for length, v in lengths.items() if not 1 <= length <= top]
+    if outside:
+        add("S.range", f"returned {outside[0]!r}, outside [1, {top}]", outside)
+    pmf = law_of(configuration).pmf
+    impossible = [v for length, v in lengths.items() if 1 <= length <= top and not pmf[length - 1]]
+    if impossible:
+        support = [k + 1 for k in range(top) if pmf[k]]
+        claimed = str(support) if len(support) <= 4 else f"{support[0]} … {support[-1]}"
+        add("S.support", f"returned {impossible[0]!r}; possible are {claimed}", impossible)
+
+    acc_len, method = configuration.acc_len, configuration.method
+    if acc_len is None:
+        return found
+    if method == "match-expected" and 1 <= acc_len <= top and acc_len == int(acc_len):
+        stray = [v for length, v in lengths.items() if length != int(acc_len)]
+        if stray:
+            add("S.integers", f"returned {stray[0]!r}; always {int(acc_len)} expected", stray)
+    margin = _FAR if method == "multinomial" else 0.0
+    if acc_len < 1 - margin or acc_len > top + margin:
+        end = 1 if acc_len < 1 else top
+        stray = [v for length, v in lengths.items() if length != end]
+        if stray:
+            add("S.clamping", f"returned {stray[0]!r}; always {end} expected", stray)
+    return found

@@ -1,0 +1,148 @@
+"""Draws the lengths of one course from the target, and feeds the streams that judge them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from specsim.properties.certificates import Violation, failure, violations
+from specsim.properties.configurations import Course, law_of
+from specsim.properties.generators import own_generators
+from specsim.properties.lengths import as_length
+from specsim.properties.pairs import PairStream
+from specsim.properties.stream import Stream, StreamResult, StreamSettings
+from specsim.targets import Configuration, Target, TargetFailed, TargetReturned
+
+# Each block is half as long again as the one before: a frozen length shows after dozens of
+# draws, and a look costs milliseconds that long streams should not pay often.
+_FIRST_BLOCK, _GROWTH, _LARGEST_BLOCK = 32, 1.5, 50_000
+# A vector kind is asked for small vectors too: state may be kept between calls.
+_VECTOR_SIZES = (1, 2, 3, 7, 16, 64, 256)
+
+
+@dataclass(frozen=True)
+class CourseResult:
+    """What one course showed: its streams, and every certificate that was broken."""
+
+    course: Course
+    streams: tuple[StreamResult, ...]
+    violations: tuple[Violation, ...]
+
+
+def run_course(
+    target: Target,
+    course: Course,
+    settings: StreamSettings,
+    progress: Callable[[int], None] = lambda draws: None,
+) -> CourseResult:
+    """Draw until every stream of the course is settled or its budget spent.
+
+    Parameters
+    ----------
+    target
+        The code under test.
+    course
+        Which configurations, and in which order.
+    settings
+        Error rates and budgets.
+    progress
+        Called with the number of new draws after each block.
+    """
+    started = time.perf_counter()
+    configs = course.configurations
+    streams = _streams(target.kind, course, settings)
+    order = np.random.default_rng([settings.seed, len(course.name)])
+    broken: str | None = None
+    found: dict[str, Violation] = {}
+    drawn, block = 0, float(_FIRST_BLOCK)
+    with own_generators(settings.seed, course.name):
+        while broken is None and drawn < settings.budget:
+            if all(stream.settled for stream in streams):
+                break
+            size = min(int(block), settings.budget - drawn)
+            try:
+                lengths = [
+                    _lengths(target, config, values, found)
+                    for config, values in zip(
+                        configs, _draw(target, course, size, order), strict=True
+                    )
+                ]
+            except _BrokenError as error:
+                found.setdefault("S.returns", failure(error.configuration, error.failed))
+                broken = error.failed.summary
+                break
+            for stream, values in zip(streams, lengths, strict=course.mode != "joint"):
+                if isinstance(stream, PairStream):
+                    stream.update_pairs(*lengths)
+                else:
+                    stream.update(values)
+            drawn += size
+            block = min(block * _GROWTH, _LARGEST_BLOCK)
+            progress(size * len(streams))
+    seconds = time.perf_counter() - started
+    results = tuple(stream.result(seconds / len(streams), broken) for stream in streams)
+    return CourseResult(course, results, tuple(found.values()))
+
+
+def _streams(kind: str, course: Course, settings: StreamSettings) -> list[Stream]:
+    laws = [law_of(config) for config in course.configurations]
+    if course.mode != "joint":
+        return [
+            Stream(config.label, law, tuple(str(k + 1) for k in range(law.max_len)), settings)
+            for config, law in zip(course.configurations, laws, strict=True)
+        ]
+    label = " with ".join(config.label for config in course.configurations)
+    return [PairStream(label, laws[0], laws[1], settings)]
+
+
+def _draw(
+    target: Target, course: Course, size: int, order: np.random.Generator
+) -> list[list[object]]:
+    """Draw `size` values from each configuration of the course."""
+    configs = course.configurations
+    values: list[list[object]] = [[] for _ in configs]
+
+    def call(index: int, n: int) -> None:
+        try:
+            values[index] += target.draw_many(configs[index], n)
+        except TargetFailed as failed:
+            raise _BrokenError(configs[index], failed) from None
+
+    if course.mode == "alone":
+        if target.kind == "sampler":
+            call(0, size)
+        while len(values[0]) < size:
+            wanted = int(order.choice(_VECTOR_SIZES)) if size < 1_000 else size
+            call(0, min(wanted, size - len(values[0])))
+        return values
+    for _ in range(size):
+        turn = range(len(configs)) if course.mode == "joint" else order.permutation(len(configs))
+        for index in turn:
+            call(int(index), 1)
+    return values
+
+
+def _lengths(
+    target: Target, config: Configuration, values: list[object], found: dict[str, Violation]
+) -> list[int]:
+    """Note what is wrong with the values of one block, and return the lengths among them."""
+    if set(map(type, values)) == {int} and set(values) <= set(law_of(config).support):
+        return values  # type: ignore[return-value]
+    for violation in violations(config, values):
+        found.setdefault(violation.property_id, violation)
+    lengths = [as_length(value) for value in values]
+    if None in lengths:
+        culprit = values[lengths.index(None)]
+        raise _BrokenError(config, TargetReturned(f"returned {culprit!r}, which is no length"))
+    return lengths  # type: ignore[return-value]
+
+
+class _BrokenError(Exception):
+    """The target failed at one configuration of a course."""
+
+    def __init__(self, configuration: Configuration, failed: TargetFailed) -> None:
+        super().__init__(failed.summary)
+        self.configuration, self.failed = configuration, failed

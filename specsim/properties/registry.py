@@ -1,0 +1,123 @@
+"""The registry of properties, and how a run picks from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from specsim.properties.outcome import Outcome
+    from specsim.properties.session import Session
+
+SAMPLER_KINDS = ("sampler", "vector-sampler", "rates-sampler")
+
+
+class UnknownPropertyError(ValueError):
+    """A property id or letter that the catalogue does not have."""
+
+
+@dataclass(frozen=True)
+class Property:
+    """One testable statement.
+
+    Attributes
+    ----------
+    id
+        A letter for the subject and a name: ``"S.distribution"``.
+    statement
+        The property in one sentence.
+    kinds
+        Kinds of target it applies to.
+    required
+        Whether a run needs it to hold; advisory properties are reported only.
+    source
+        Where the statement comes from: a public fault report, an engine's contract, a formula.
+    statistical
+        Whether it is decided by streams of draws, with a promised error rate, rather than by
+        single calls.
+    judge
+        Takes a session and returns the outcome.
+    """
+
+    id: str
+    statement: str
+    kinds: tuple[str, ...]
+    required: bool
+    source: str
+    statistical: bool
+    judge: Callable[[Property, Session], Outcome]
+
+    def check(self, session: Session) -> Outcome:
+        """Judge the session's target."""
+        return self.judge(self, session)
+
+
+_REGISTRY: dict[str, Property] = {}
+
+
+def register(
+    id: str,
+    statement: str,
+    *,
+    source: str,
+    required: bool = True,
+    statistical: bool = False,
+    kinds: tuple[str, ...] = SAMPLER_KINDS,
+) -> Callable[[Callable[[Property, Session], Outcome]], Callable[[Property, Session], Outcome]]:
+    """Return a decorator that adds a judging function to the catalogue.
+
+    Raises
+    ------
+    ValueError
+        If the id is taken.
+    """
+
+    def add(
+        judge: Callable[[Property, Session], Outcome],
+    ) -> Callable[[Property, Session], Outcome]:
+        if id in _REGISTRY:
+            raise ValueError(f"property id {id!r} is registered twice")
+        _REGISTRY[id] = Property(id, statement, kinds, required, source, statistical, judge)
+        return judge
+
+    return add
+
+
+def catalogue(kind: str | None = None) -> tuple[Property, ...]:
+    """Return the registered properties, for one kind of target or all, in registration order."""
+    # The modules register on import, and need NumPy and SciPy: nothing before this needs them.
+    from specsim.properties import sampler, sampler_law  # noqa: F401
+
+    return tuple(p for p in _REGISTRY.values() if kind is None or kind in p.kinds)
+
+
+def select(kind: str, wanted: Iterable[str] | None = None) -> tuple[Property, ...]:
+    """Return the properties of one kind of target that were asked for.
+
+    Parameters
+    ----------
+    kind
+        Kind of target.
+    wanted
+        Ids (``"S.range"``) or letters (``"S"``); all by default.
+
+    Raises
+    ------
+    UnknownPropertyError
+        If something wanted is neither a registered id nor a letter of one; names what there is.
+    """
+    every = catalogue()
+    applicable = [p for p in every if kind in p.kinds]
+    if wanted is None:
+        return tuple(applicable)
+    chosen: set[str] = set()
+    for name in wanted:
+        matches = {p.id for p in every if name in (p.id, p.id.split(".")[0])}
+        if not matches:
+            known = ", ".join(p.id for p in every)
+            raise UnknownPropertyError(
+                f"properties: {name!r} is no property id and no letter of one; known ids: {known}"
+            )
+        chosen |= matches
+    return tuple(p for p in applicable if p.id in chosen)

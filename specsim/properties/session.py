@@ -1,0 +1,220 @@
+"""One run: the target, the settings, and the draws that the properties share."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeAlias
+
+from specsim.properties.certificates import Violation
+from specsim.properties.configurations import LEVELS, METHODS, Course, plan
+from specsim.properties.courses import CourseResult, run_course
+from specsim.properties.exploration import Exploration, explore
+from specsim.properties.outcome import EFFORTS, Effort
+from specsim.properties.stream import StreamResult, StreamSettings
+from specsim.targets import Target
+
+DEFAULT_TOLERANCE = 0.005
+COUPLINGS = ("batch", "slot")
+
+Progress: TypeAlias = Callable[[int], None]
+"""Told of the number of draws just made."""
+
+CourseRunner: TypeAlias = Callable[
+    [Sequence[Course], Callable[[Course, Progress], CourseResult], Progress],
+    Iterator["CourseResult | Lost"],
+]
+"""Runs courses and yields their results as they come; another one may use several processes."""
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A course whose process ended without a result.
+
+    Attributes
+    ----------
+    course
+        What was being drawn.
+    reason
+        How the process ended, in one line.
+    """
+
+    course: Course
+    reason: str
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a run was asked for.
+
+    Attributes
+    ----------
+    effort
+        ``"quick"``, ``"standard"`` or ``"thorough"``.
+    alpha
+        Largest probability that a correct target is rejected by the whole run, in (0, 1).
+    seed
+        Decides configurations and generator states, not what a target draws from elsewhere.
+    coupling
+        ``"batch"`` or ``"slot"``; of consequence for executors only.
+    methods
+        Methods that a sampler knows.
+    tolerance
+        Total variation within which another law inside the support is reported, not failed.
+
+    Raises
+    ------
+    ValueError
+        If one of them is outside what is allowed.
+    """
+
+    effort: Effort = "standard"
+    alpha: float = 1e-6
+    seed: int = 0
+    coupling: str = "batch"
+    methods: tuple[str, ...] = METHODS
+    tolerance: float = DEFAULT_TOLERANCE
+
+    def __post_init__(self) -> None:
+        if self.effort not in EFFORTS:
+            raise ValueError(f"effort must be one of {', '.join(EFFORTS)}, got {self.effort!r}")
+        if not 0.0 < self.alpha < 1.0:
+            raise ValueError(f"alpha must lie in (0, 1), got {self.alpha!r}")
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
+            raise ValueError(f"seed must be an integer >= 0, got {self.seed!r}")
+        if self.coupling not in COUPLINGS:
+            raise ValueError(
+                f"coupling must be one of {', '.join(COUPLINGS)}, got {self.coupling!r}"
+            )
+        unknown = [m for m in self.methods if m not in METHODS]
+        if unknown or not self.methods:
+            raise ValueError(
+                f"methods must be some of {', '.join(METHODS)}, got {', '.join(unknown) or 'none'}"
+            )
+        if not (math.isfinite(self.tolerance) and 0.0 <= self.tolerance < 1.0):
+            raise ValueError(f"tolerance must lie in [0, 1), got {self.tolerance!r}")
+
+
+def run_in_turn(
+    courses: Sequence[Course],
+    run: Callable[[Course, Progress], CourseResult],
+    progress: Progress,
+) -> Iterator[CourseResult | Lost]:
+    """Run courses one after the other in this process."""
+    for course in courses:
+        yield run(course, progress)
+
+
+@dataclass
+class Session:
+    """The draws of one run, made when a property first asks for them and shared by all.
+
+    Attributes
+    ----------
+    target
+        The code under test.
+    import_line
+        What a snippet starts with, so that the target's name is known.
+    settings
+        What the run was asked for.
+    wants_streams
+        Whether a property asks for streams; then those of single lengths look at them too.
+    runner
+        How courses are run.
+    progress
+        Called with the number of draws just made.
+    """
+
+    target: Target
+    import_line: str
+    settings: Settings
+    wants_streams: bool = True
+    runner: CourseRunner = run_in_turn
+    progress: Progress = field(default=lambda draws: None)
+
+    @cached_property
+    def courses(self) -> tuple[Course, ...]:
+        """The courses of this run."""
+        return plan(self.target.kind, self.settings.effort, self.settings.methods)
+
+    @cached_property
+    def stream_settings(self) -> StreamSettings:
+        """Error rates and budgets of a stream: alpha is shared out by a list fixed beforehand."""
+        level = LEVELS[self.settings.effort]
+        streams = sum(course.streams for course in self.courses)
+        return StreamSettings(
+            seed=self.settings.seed,
+            alpha_run=self.settings.alpha,
+            alpha=self.settings.alpha / streams,
+            delta=level.delta,
+            tolerance=self.settings.tolerance,
+            budget=level.budget,
+        )
+
+    def _run(self, course: Course, progress: Progress) -> CourseResult:
+        return run_course(self.target, course, self.stream_settings, progress)
+
+    @cached_property
+    def timed_courses(self) -> tuple[tuple[CourseResult | Lost, ...], float]:
+        """All courses, and the seconds that they took together."""
+        started = time.perf_counter()
+        results = self.runner(self.courses, self._run, self.progress)
+        done = {result.course.name: result for result in results}
+        ordered = tuple(done[course.name] for course in self.courses)
+        return ordered, time.perf_counter() - started
+
+    @cached_property
+    def timed_exploration(self) -> tuple[Exploration, float]:
+        """What Hypothesis found among configurations, and the seconds that it took."""
+        started = time.perf_counter()
+        examples = LEVELS[self.settings.effort].examples
+        found = explore(self.target, self.settings.methods, self.settings.seed, examples)
+        return found, time.perf_counter() - started
+
+    @property
+    def streams(self) -> list[tuple[Course, StreamResult]]:
+        """Every stream that was drawn, with its course."""
+        return [
+            (result.course, stream)
+            for result in self.timed_courses[0]
+            if isinstance(result, CourseResult)
+            for stream in result.streams
+        ]
+
+    @property
+    def lost(self) -> list[Lost]:
+        """Courses whose process ended without a result."""
+        if not self.wants_streams:
+            return []
+        return [result for result in self.timed_courses[0] if isinstance(result, Lost)]
+
+    def violations(self, property_id: str) -> list[Violation]:
+        """Return what refutes a property, the simplest first: explored, then from streams."""
+        explored = self.timed_exploration[0].violations.get(property_id)
+        found: Iterable[Violation] = [] if explored is None else [explored]
+        streamed = [
+            violation
+            for result in self._finished()
+            for violation in result.violations
+            if violation.property_id == property_id
+        ]
+        return [*found, *sorted(streamed, key=lambda violation: violation.size)]
+
+    @property
+    def observed(self) -> tuple[int, int, float]:
+        """Configurations tried, lengths drawn, and seconds taken."""
+        explored, seconds = self.timed_exploration
+        finished = self._finished()
+        configurations = sum(len(result.course.configurations) for result in finished)
+        draws = sum(stream.draws for result in finished for stream in result.streams)
+        if finished:
+            seconds += self.timed_courses[1]
+        return explored.configurations + configurations, explored.draws + draws, seconds
+
+    def _finished(self) -> list[CourseResult]:
+        if not self.wants_streams:
+            return []
+        return [result for result in self.timed_courses[0] if isinstance(result, CourseResult)]
