@@ -1,0 +1,5 @@
+"""``python -m specsim`` is the command line."""
+
+from specsim.cli import main
+
+main()

@@ -1,0 +1,315 @@
+"""The command line. Imports neither torch, NumPy nor SciPy: `--help` has to answer at once."""
+
+from __future__ import annotations
+
+import enum
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from specsim._version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from specsim.judge import Request
+    from specsim.properties.outcome import Report
+
+PASSED, FAILED, REFUSED = 0, 1, 2
+
+app = typer.Typer(
+    name="specsim",
+    help="Judge simulated acceptance lengths in speculative decoding.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+
+class Kind(str, enum.Enum):
+    """Kinds of target."""
+
+    SAMPLER = "sampler"
+    VECTOR_SAMPLER = "vector-sampler"
+    RATES_SAMPLER = "rates-sampler"
+
+
+class EffortName(str, enum.Enum):
+    """Efforts."""
+
+    QUICK = "quick"
+    STANDARD = "standard"
+    THOROUGH = "thorough"
+
+
+class Coupling(str, enum.Enum):
+    """Couplings."""
+
+    BATCH = "batch"
+    SLOT = "slot"
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"specsim {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    del version
+
+
+@app.command()
+def check(
+    target: Annotated[
+        str, typer.Argument(help="package.module:attribute or path/to/file.py:attribute")
+    ],
+    kind: Annotated[
+        Kind | None, typer.Option(help="What the target is; by default told from its signature.")
+    ] = None,
+    effort: Annotated[
+        EffortName, typer.Option(help="Rule out deviations of 0.05, 0.02 or 0.01.")
+    ] = EffortName.STANDARD,
+    seed: Annotated[int, typer.Option(min=0, help="Decides the configurations.")] = 0,
+    alpha: Annotated[
+        float, typer.Option(help="Largest probability that a correct target is rejected.")
+    ] = 1e-6,
+    coupling: Annotated[Coupling, typer.Option(help="For executors.")] = Coupling.BATCH,
+    methods: Annotated[
+        str, typer.Option(help="Methods that the target knows, separated by commas.")
+    ] = "match-expected,multinomial",
+    properties: Annotated[
+        str | None, typer.Option(help="Property ids or letters, separated by commas.")
+    ] = None,
+    tolerance: Annotated[
+        float, typer.Option(help="Total variation that is reported instead of failed.")
+    ] = 0.005,
+    expect_failure: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ID=REASON", help="A known failure; may be repeated."),
+    ] = None,
+    timeout: Annotated[float, typer.Option(min=1.0, help="Seconds for the whole check.")] = 600.0,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Processes to draw in; by default one a core.")
+    ] = None,
+    extract: Annotated[
+        bool, typer.Option("--extract", help="Take just the target out of its file.")
+    ] = False,
+    attribute: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="With --extract: set on the method's object."),
+    ] = None,
+    namespace: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="With --extract: a module-level name's value."),
+    ] = None,
+    json: Annotated[
+        Path | None, typer.Option(help="Write the report as JSON; - for standard output.")
+    ] = None,
+    junit: Annotated[Path | None, typer.Option(help="Write the report as JUnit XML.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Write the report as HTML (extra: report).")
+    ] = None,
+) -> None:
+    """Judge TARGET against the catalogue of properties.
+
+    Exit status: 0 if all required properties hold, 1 if one fails or stays inconclusive, 2 if the
+    call is wrong or the target cannot be loaded or called.
+    """
+    from specsim.judge import Request
+
+    request = Request(
+        target=target,
+        kind=None if kind is None else kind.value,
+        effort=effort.value,
+        alpha=alpha,
+        seed=seed,
+        coupling=coupling.value,
+        methods=_listed(methods),
+        tolerance=tolerance,
+        properties=None if properties is None else _listed(properties),
+        expected_failures=_reasons(expect_failure or []),
+        jobs=jobs or len(os.sched_getaffinity(0)),
+        extract=extract,
+        attributes=attribute or [],
+        namespace=namespace or [],
+    )
+    if not extract and (attribute or namespace):
+        raise typer.BadParameter("--attribute and --namespace need --extract")
+    if html is not None:
+        _need_report_extra()
+    started = time.monotonic()
+    from specsim.isolation import RefusedError, run
+
+    try:
+        with _progress(request) as on_event:
+            report = run(request, timeout, on_event)
+    except RefusedError as error:
+        _write_refusal(request, str(error), time.monotonic() - started, json, junit)
+        raise _refusal(str(error)) from None
+    _write(report, json, junit, html)
+    raise typer.Exit(_status(report))
+
+
+@app.command(name="properties")
+def list_properties(
+    kind: Annotated[Kind | None, typer.Option(help="Only those of one kind of target.")] = None,
+) -> None:
+    """List the catalogue: ids, statements, and where each comes from."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    from specsim.properties.registry import catalogue
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("id", "", "statement", "source"):
+        table.add_column(heading, no_wrap=heading == "id")
+    for prop in catalogue(None if kind is None else kind.value):
+        needed = "required" if prop.required else "advisory"
+        table.add_row(prop.id, needed, prop.statement, prop.source)
+    Console(soft_wrap=False).print(table)
+
+
+def main() -> None:
+    """Run the command line; the only way out is an exit status."""
+    try:
+        app(prog_name="specsim")
+    except BrokenPipeError:
+        # The reader has what it wanted. What is still buffered would raise again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(PASSED)
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _reasons(pairs: list[str]) -> dict[str, str]:
+    reasons = {}
+    for pair in pairs:
+        property_id, equals, reason = pair.partition("=")
+        if not (equals and property_id and reason.strip()):
+            raise typer.BadParameter(f"--expect-failure needs ID=REASON, got {pair!r}")
+        reasons[property_id] = reason.strip()
+    return reasons
+
+
+def _refusal(message: str) -> typer.Exit:
+    typer.echo(f"specsim: {message}", err=True)
+    return typer.Exit(REFUSED)
+
+
+def _need_report_extra() -> None:
+    from specsim.report.html import require_extra
+
+    try:
+        require_extra()
+    except ModuleNotFoundError as error:
+        raise _refusal(str(error)) from None
+
+
+@contextmanager
+def _progress(request: Request) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Show a bar on a terminal, and nothing but notes in a pipe; both on standard error."""
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task(f"loading {request.target}", total=None)
+        drawn = 0
+
+        def on_event(event: dict[str, Any]) -> None:
+            nonlocal drawn
+            if event["event"] == "note":
+                console.print(f"specsim: {event['text']}", soft_wrap=True, markup=False)
+            elif event["event"] == "drawn":
+                drawn += event["draws"]
+                bar.update(task, description=f"{request.target}: {drawn:,} lengths drawn")
+            elif event["event"] == "judged":
+                bar.update(task, description=f"{request.target}: {event['property_id']} judged")
+
+        yield on_event
+
+
+def _status(report: Report) -> int:
+    if not report.judged:
+        return REFUSED
+    return PASSED if report.ok else FAILED
+
+
+def _write(report: Report, json: Path | None, junit: Path | None, html: Path | None) -> None:
+    from rich.console import Console
+
+    from specsim.report import console, json_report
+    from specsim.report.junit import to_junit
+
+    if json == Path("-"):
+        typer.echo(json_report.to_json(report))
+    else:
+        console.print_report(report, Console())
+        if json is not None:
+            _write_file(json, json_report.to_json(report))
+    if junit is not None:
+        _write_file(junit, to_junit(report))
+    if html is not None:
+        from specsim.report.html import to_html
+
+        _write_file(html, to_html(report))
+    if not report.judged:
+        typer.echo("specsim: no property that was asked for applies to this target", err=True)
+
+
+def _write_refusal(
+    request: Request, message: str, seconds: float, json: Path | None, junit: Path | None
+) -> None:
+    """Leave valid files behind for whoever reads them next, also when nothing was judged."""
+    from specsim.report import json_report
+    from specsim.report.junit import error_junit
+
+    if json is not None:
+        document = json_report.error_dict(
+            request.target,
+            message,
+            effort=request.effort,
+            alpha=request.alpha,
+            seed=request.seed,
+            coupling=request.coupling,
+            kind=request.kind,
+            seconds=seconds,
+            versions={"specsim": __version__},
+        )
+        if json == Path("-"):
+            typer.echo(json_report.dumps(document))
+        else:
+            _write_file(json, json_report.dumps(document))
+    if junit is not None:
+        _write_file(junit, error_junit(request.target, message))
+
+
+def _write_file(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise _refusal(f"cannot write {path}: {error.strerror}") from None
+
+
+if __name__ == "__main__":
+    main()

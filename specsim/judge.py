@@ -1,0 +1,141 @@
+"""The process that loads a target and judges it: ``python -m specsim.judge``.
+
+It reads a request from its standard input and writes events, one JSON object a line, to a file
+descriptor of its own. Everything that the target prints goes to standard error. The process that
+started it keeps the time, so a target that hangs or crashes cannot take the verdict with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any, TextIO
+
+# A progress event for every block of every stream would be most of what is sent.
+_PROGRESS_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the command line asks of the judge; plain types, sent as JSON."""
+
+    target: str
+    kind: str | None
+    effort: str
+    alpha: float
+    seed: int
+    coupling: str
+    methods: list[str]
+    tolerance: float
+    properties: list[str] | None
+    expected_failures: dict[str, str]
+    jobs: int
+    extract: bool
+    attributes: list[str]
+    namespace: list[str]
+
+    def to_json(self) -> str:
+        """Return the request as one line of JSON."""
+        return json.dumps(asdict(self))
+
+
+class _Events:
+    """Writes events to the process that asked."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._stream: TextIO = os.fdopen(descriptor, "w", encoding="utf-8")
+        self._draws = 0
+        self._last = 0.0
+
+    def send(self, event: str, **fields: Any) -> None:
+        self._stream.write(json.dumps({"event": event, **fields}) + "\n")
+        self._stream.flush()
+
+    def drawn(self, draws: int) -> None:
+        self._draws += draws
+        now = time.monotonic()
+        if now - self._last >= _PROGRESS_SECONDS:
+            self.send("drawn", draws=self._draws)
+            self._draws, self._last = 0, now
+
+
+def _judge(request: Request, events: _Events) -> None:
+    # Imported here: a request for a target that does not exist is answered before NumPy loads.
+    from specsim.targets import load_target
+
+    if request.extract:
+        from specsim.extract import extract_target
+
+        loaded, notes = extract_target(
+            request.target, attributes=request.attributes, namespace=request.namespace
+        )
+        for note in notes:
+            events.send("note", text=note)
+    else:
+        loaded = load_target(request.target)
+
+    from specsim.checking import judge, open_session
+    from specsim.properties.generators import own_generators
+    from specsim.properties.session import Settings
+    from specsim.report import json_report
+    from specsim.targets import TargetFailed
+    from specsim.workers import forked
+
+    settings = Settings(
+        request.effort,  # type: ignore[arg-type]
+        request.alpha,
+        request.seed,
+        request.coupling,
+        tuple(request.methods),
+        request.tolerance,
+    )
+    session = open_session(loaded, request.kind, settings)
+    events.send("loaded", kind=session.target.kind, courses=len(session.courses))
+    # One call first: what the target imports when it is first called is then in every fork.
+    with own_generators(settings.seed, "first call"), suppress(TargetFailed):
+        session.target.draw_many(session.courses[0].configurations[0], 1)
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        # A fork of a process with a pool of threads can hang in the pool.
+        torch.set_num_threads(1)
+    report = judge(
+        loaded,
+        request.kind,
+        settings,
+        properties=request.properties,
+        expected_failures=request.expected_failures,
+        runner=forked(request.jobs),
+        on_draws=events.drawn,
+        on_outcome=lambda outcome: events.send("judged", property_id=outcome.property_id),
+    )
+    events.send("report", report=json_report.to_dict(report))
+
+
+def main() -> None:
+    """Serve one request."""
+    from specsim.targets import TargetError
+
+    events = _Events(int(sys.argv[1]))
+    request = Request(**json.loads(sys.stdin.readline()))
+    # The target's output is not the verdict, and there is nothing for it to read.
+    os.dup2(2, 1)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    try:
+        _judge(request, events)
+    except (TargetError, ValueError) as error:
+        events.send("refused", message=str(error))
+    except Exception as error:
+        events.send("refused", message=f"internal error: {type(error).__name__}: {error}")
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # Threads and exit handlers that the target left behind cannot hold the verdict up.
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
