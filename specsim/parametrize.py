@@ -1,0 +1,182 @@
+"""Hands the catalogue to other people's test suites: one test for each target and property."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from specsim.checking import describe_callable, open_session
+from specsim.properties.configurations import METHODS
+from specsim.properties.outcome import Effort, Outcome
+from specsim.properties.registry import Property, select
+from specsim.properties.session import DEFAULT_TOLERANCE, Session, Settings
+from specsim.targets import load_target
+
+if TYPE_CHECKING:
+    import pytest
+
+_Test = TypeVar("_Test", bound=Callable[..., object])
+
+
+class PropertyFailure(AssertionError):  # noqa: N818 - a failed assertion, named for what failed
+    """A required property does not hold, or could not be settled; the text is the report."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(failure_text(outcome))
+        self.outcome = outcome
+
+
+@dataclass(frozen=True)
+class PropertyCheck:
+    """One property of one target, ready to be judged by calling it.
+
+    Attributes
+    ----------
+    prop
+        The property.
+    session
+        The target and its draws, shared by all properties of that target.
+    """
+
+    prop: Property
+    session: Session
+
+    def __call__(self) -> Outcome:
+        """Judge the property.
+
+        Returns
+        -------
+        Outcome
+            Of a property that holds.
+
+        Raises
+        ------
+        PropertyFailure
+            If it is required and fails or stays inconclusive.
+        pytest.skip.Exception
+            If it does not apply, or is advisory and does not hold.
+        """
+        import pytest
+
+        outcome = self.prop.check(self.session)
+        if outcome.verdict == "pass":
+            return outcome
+        if outcome.verdict != "skip" and outcome.required:
+            raise PropertyFailure(outcome)
+        reason = "does not apply" if outcome.verdict == "skip" else "advisory, does not hold"
+        pytest.skip(f"{outcome.property_id} {reason}: {outcome.detail}")
+
+
+def property_checks(
+    target: str | Callable[..., object],
+    kind: str | None,
+    settings: Settings,
+    properties: Iterable[str] | None = None,
+) -> list[PropertyCheck]:
+    """Return the checks of one target, which share its draws.
+
+    Raises
+    ------
+    TargetError
+        If the target cannot be loaded or called.
+    ValueError
+        If a property id is unknown.
+    """
+    loaded = load_target(target) if isinstance(target, str) else describe_callable(target)
+    session = open_session(loaded, kind, settings)
+    chosen = select(session.target.kind, properties)
+    session.wants_streams = any(prop.statistical for prop in chosen)
+    return [PropertyCheck(prop, session) for prop in chosen]
+
+
+def failure_text(outcome: Outcome) -> str:
+    """Return what a reader of a test log needs: the statement, what was seen, and a program."""
+    lines = [f"{outcome.property_id} {outcome.verdict}: {outcome.statement}"]
+    if outcome.configuration:
+        lines.append(f"call: {outcome.configuration}")
+    lines.append(outcome.detail)
+    if outcome.snippet:
+        lines += ["reproduce with:", "", outcome.snippet]
+    return "\n".join(lines)
+
+
+def parametrize_with_properties(
+    targets: Iterable[str | Callable[..., object]],
+    *,
+    expected_failures: Mapping[str, str] | None = None,
+    kind: str | None = None,
+    effort: Effort = "quick",
+    alpha: float = 1e-6,
+    seed: int = 0,
+    coupling: str = "batch",
+    properties: Iterable[str] | None = None,
+    methods: Iterable[str] = METHODS,
+    tolerance: float = DEFAULT_TOLERANCE,
+) -> Callable[[_Test], _Test]:
+    """Return a decorator that runs a test once for each target and property.
+
+    The test takes one argument, ``check``, and calls it. Properties of one target share its
+    draws and one `alpha`: a correct target fails any of its tests with probability at most
+    `alpha`.
+
+    Parameters
+    ----------
+    targets
+        Callables, or texts that name them.
+    expected_failures
+        Ids of properties known to fail, with the reason: these tests are strict xfails.
+    kind, effort, alpha, seed, coupling, properties, methods, tolerance
+        As in `specsim.check`; the effort is ``"quick"`` by default, the one for every commit.
+
+    Returns
+    -------
+    decorator
+
+    Raises
+    ------
+    TargetError
+        If a target cannot be loaded or called.
+    ValueError
+        If a setting or a property id is not allowed, or there is no target.
+
+    Examples
+    --------
+    >>> @parametrize_with_properties([my_sampler])  # doctest: +SKIP
+    ... def test_simulated_acceptance_length(check):
+    ...     check()
+    """
+    import pytest
+
+    settings = Settings(effort, alpha, seed, coupling, tuple(methods), tolerance)
+    wanted = None if properties is None else list(properties)
+    reasons = dict(expected_failures or {})
+    unused = set(reasons)
+    cases = []
+    for target in targets:
+        for check in property_checks(target, kind, settings, wanted):
+            unused.discard(check.prop.id)
+            cases.append(
+                pytest.param(
+                    check,
+                    id=f"{check.session.target.name}-{check.prop.id}",
+                    marks=expected_failure_marks(check.prop.id, reasons),
+                )
+            )
+    if unused:
+        raise ValueError(f"expected_failures names no judged property: {', '.join(sorted(unused))}")
+    if not cases:
+        raise ValueError("targets must name at least one target with a property to judge")
+    return pytest.mark.parametrize("check", cases)
+
+
+def expected_failure_marks(
+    property_id: str, expected_failures: Mapping[str, str]
+) -> list[pytest.MarkDecorator]:
+    """Return the marks of a property's test: a strict xfail if its failure is expected."""
+    import pytest
+
+    if property_id not in expected_failures:
+        return []
+    reason = expected_failures[property_id]
+    return [pytest.mark.xfail(reason=reason, strict=True, raises=PropertyFailure)]
