@@ -195,6 +195,23 @@ def test_statements_stand_in_the_table_where_there_is_room() -> None:
     assert ("word " * 30).strip() in printed(report(long), width=200)
 
 
+def test_a_program_that_shows_two_failures_is_printed_once() -> None:
+    shared = [outcome(id, "fail", snippet=PROGRAM) for id in ("S.distribution", "S.mean")]
+    text = printed(report(*shared, outcome("S.type", "fail", snippet="print(1)")))
+    assert text.count("for _ in range(50):") == 1
+    assert "the program printed for S.distribution shows this too" in text
+    assert "print(1)" in text
+
+
+def test_a_pass_by_draws_says_what_it_rules_out() -> None:
+    claim = "20 streams: no deviation of 0.05 or more"
+    text = printed(
+        report(outcome("S.distribution", "pass", detail=claim, evidence={"streams": []}))
+    )
+    assert f"S.distribution: {claim}" in text
+    assert claim not in printed(report(outcome("S.range", "pass", detail=claim)))
+
+
 def test_a_traceback_keeps_its_lines() -> None:
     frame = '  File "/a/path/that/is/long/enough/to/be/wrapped/sampler.py", line 3, in my_sampler'
     text = printed(report(outcome("S.type", "fail", detail=f"raised KeyError\n{frame}\n    x")))

@@ -45,6 +45,11 @@ def print_report(report: Report, console: Console) -> None:
     )
     page.line()
     page.table(report.outcomes)
+    for outcome in report.outcomes:
+        # A pass by draws is a claim with an error rate, so what it rules out is said.
+        if outcome.verdict == "pass" and "streams" in outcome.evidence:
+            page.line()
+            page.prose(f"{outcome.property_id}: {outcome.detail}")
     for outcome in notable(report):
         page.line()
         page.finding(outcome)
@@ -57,6 +62,9 @@ class _Page:
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        # By text, the property that a program was printed for: one stream's draws can show
+        # several failures, and the reader wants its program once.
+        self._programs: dict[str, str] = {}
 
     def line(self, text: str = "", style: str = "") -> None:
         """Print one line, however long."""
@@ -113,10 +121,15 @@ class _Page:
             self.line(f"call: {outcome.configuration}")
         if outcome.detail:
             self.prose(outcome.detail)
-        if outcome.snippet is not None:
-            self.line(f"# ---- reproduces {outcome.property_id}: copy from here ----", "dim")
-            self.program(outcome.snippet)
-            self.line("# ---- to here ----", "dim")
+        if outcome.snippet is None:
+            return
+        shown_for = self._programs.setdefault(outcome.snippet, outcome.property_id)
+        if shown_for != outcome.property_id:
+            self.line(f"the program printed for {shown_for} shows this too")
+            return
+        self.line(f"# ---- reproduces {outcome.property_id}: copy from here ----", "dim")
+        self.program(outcome.snippet)
+        self.line("# ---- to here ----", "dim")
 
     def _shown(self, text: str) -> str:
         """Return prose in characters of the console's encoding, the nearest ones if possible."""
