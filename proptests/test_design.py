@@ -227,7 +227,7 @@ def test_one_draw_resolves_only_disjoint_laws() -> None:
 def test_least_draws_finds_the_step() -> None:
     for step in (1, 2, 3, 77):
         assert least_draws(partial(operator.le, step), 0.5) == step
-    with pytest.raises(ValueError, match="q must differ from p0"):
+    with pytest.raises(ValueError, match="q must differ more from p0"):
         least_draws(lambda n: 0.1, 0.5)
 
 

@@ -49,7 +49,7 @@ def pad_laws(p: FloatArray, q: FloatArray) -> tuple[FloatArray, FloatArray]:
     return np.pad(p, (0, size - p.size)), np.pad(q, (0, size - q.size))
 
 
-def least_draws(power_at: Callable[[int], float], power: float) -> int:
+def least_draws(power_at: Callable[[int], float], power: float, most: int = _MOST_DRAWS) -> int:
     """Return a number of draws at which a fixed-size test has the wanted power.
 
     Doubling and bisection. The power of a discrete test rises in a sawtooth: at the number
@@ -62,17 +62,19 @@ def least_draws(power_at: Callable[[int], float], power: float) -> int:
         The power at a number of draws.
     power
         The power wanted, in (0, 1).
+    most
+        Draws beyond which the search gives up.
 
     Raises
     ------
     ValueError
-        If 2⁴⁰ draws don't reach it, so that the laws are the same for all purposes.
+        If `most` draws don't reach it, so that the laws are the same for all purposes.
     """
     high = 1
     while power_at(high) < power:
         high *= 2
-        if high > _MOST_DRAWS:
-            raise ValueError(f"q must differ from p0: {_MOST_DRAWS} draws don't reach {power!r}")
+        if high > most:
+            raise ValueError(f"q must differ more from p0: {most} draws don't reach {power!r}")
     low = high // 2
     while high - low > 1:
         middle = (low + high) // 2
