@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import cache
 
 import pytest
+from scipy.stats import binomtest
 
 import specsim
 from specsim.acceptance import AcceptanceDistribution
@@ -189,3 +190,29 @@ def test_settings_outside_what_is_allowed_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=said):
         specsim.check(specsim.sample_simulated_acc_len, **arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("wrong_by", "beyond"), [(0.0, False), (0.04, True)])
+def test_the_whole_check_is_wrong_about_a_correct_sampler_at_most_as_often_as_promised(
+    wrong_by: float, beyond: bool
+) -> None:
+    """At alpha = 0.05, of 12 quick checks no more fail than chance allows; and the twin.
+
+    The binomial test is at 1e-6, so it is wrong about a promise that holds that often at most.
+    The twin's weights are off by 0.04: each check of it fails with a probability above 0.99.
+    The full-size version is benchmarks/check_false_alarms.py.
+    """
+
+    def drawn(acc_len: float, method: str, max_len: int) -> int:
+        moved = acc_len + wrong_by if acc_len != int(acc_len) else acc_len
+        return sampler(AcceptanceDistribution.from_method(moved, method, max_len)).draw()
+
+    laws = ["S.distribution", "S.mean", "S.freshness"]
+    failed = 0
+    for seed in range(12):
+        report = specsim.check(
+            drawn, effort="quick", alpha=0.05, seed=seed, properties=laws, tolerance=0.0
+        )
+        failed += any(outcome.verdict == "fail" for outcome in report.outcomes)
+    within = binomtest(failed, 12, 0.05, alternative="greater").pvalue > 1e-6
+    assert within is not beyond

@@ -71,6 +71,8 @@ def test_good_target_passes_and_prints_a_result_on_stdout_only(tmp_path: Path) -
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stdout.strip().splitlines()[-1].startswith("PASS mine.py:good")
     assert result.stderr == ""
+    # Nothing is left behind in the user's folder.
+    assert {path.name for path in tmp_path.iterdir()} <= {"mine.py", "__pycache__"}
 
 
 def test_frozen_length_fails_with_a_snippet_that_shows_it_again(tmp_path: Path) -> None:

@@ -126,6 +126,21 @@ def test_a_law_within_tolerance_is_reported_and_beyond_it_fails(shift: float, ve
         assert "tolerated" in aspect.text
 
 
+def test_a_mean_within_tolerance_is_not_failed() -> None:
+    # Mass 0.0045 moved four lengths up: the mean is off by 0.018, surely seen in three million
+    # draws, and a law within the tolerated 0.005 may move it by 0.035.
+    law = AcceptanceDistribution.multinomial(4.7, 8)
+    moved = law.pmf.copy()
+    moved[[2, 6]] += [-0.0045, 0.0045]
+    names = tuple(str(k + 1) for k in range(8))
+    stream = Stream("test", law, names, settings(delta=0.01))
+    stream.update(draw(AcceptanceDistribution(moved), 3_000_000))
+    assert verdicts(stream) == {"distribution": "pass", "mean": "pass", "freshness": "pass"}
+    beyond = Stream("test", law, names, settings(delta=0.01, tolerance=0.001))
+    beyond.update(draw(AcceptanceDistribution(moved), 3_000_000))
+    assert verdicts(beyond)["mean"] == "fail"
+
+
 def test_a_budget_that_ends_early_is_inconclusive_and_never_a_pass() -> None:
     stream = run(LAW, draw(LAW, 300))
     assert set(verdicts(stream).values()) == {"inconclusive"}

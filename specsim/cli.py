@@ -142,7 +142,7 @@ def check(
         tolerance=tolerance,
         properties=None if properties is None else _listed(properties),
         expected_failures=_reasons(expect_failure or []),
-        jobs=jobs or len(os.sched_getaffinity(0)),
+        jobs=jobs or _cores(),
         extract=extract,
         attributes=attribute or [],
         namespace=namespace or [],
@@ -192,6 +192,12 @@ def main() -> None:
         # The reader has what it wanted. What is still buffered would raise again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(PASSED)
+
+
+def _cores() -> int:
+    """Return how many cores this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 def _listed(text: str) -> list[str]:

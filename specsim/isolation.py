@@ -12,6 +12,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -62,6 +63,17 @@ def run(
     RefusedError
         If the target cannot be loaded or called as asked.
     """
+    # Hypothesis keeps caches in the current folder, which is the user's.
+    with tempfile.TemporaryDirectory(prefix="specsim-") as folder:
+        return _run(request, timeout, on_event, {"HYPOTHESIS_STORAGE_DIRECTORY": folder})
+
+
+def _run(
+    request: Request,
+    timeout: float,
+    on_event: Callable[[dict[str, Any]], None],
+    environment: dict[str, str],
+) -> Report:
     started = time.monotonic()
     ours, theirs = os.pipe()
     process = subprocess.Popen(
@@ -69,6 +81,7 @@ def run(
         stdin=subprocess.PIPE,
         pass_fds=(theirs,),
         start_new_session=True,
+        env={**environment, **os.environ},
     )
     os.close(theirs)
     assert process.stdin is not None

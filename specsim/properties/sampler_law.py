@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from specsim.evidence.dependence_power import DependenceClaims
 from specsim.properties import snippets
 from specsim.properties.configurations import LEVELS, METHODS, Course
 from specsim.properties.courses import run_course
@@ -189,7 +190,8 @@ def _passing_detail(session: Session, judged: list[_Judged], name: str) -> str:
     if name == "mean":
         return (
             f"{head}: no mean is off by {2 * level.delta:g} lengths or standard deviations, "
-            f"whichever is more, error {alpha:g}"
+            f"whichever is more, beyond what the tolerance of {session.settings.tolerance:g} "
+            f"allows, error {alpha:g}"
         )
     if name == "distribution":
         text = (
@@ -204,12 +206,12 @@ def _passing_detail(session: Session, judged: list[_Judged], name: str) -> str:
             )
         return text
     claims = [j.stream.claims for j in judged if j.stream.claims is not None]
-    weakest = min(claims, key=lambda c: (c.held_up_to, c.pool_up_to), default=None)
-    strongest = max(claims, key=lambda c: (c.held_up_to, c.pool_up_to), default=None)
-    if weakest is None or strongest is None:
+    if not claims:
         return f"{head}, all fixed by their configuration"
-    text = f"{head}; no dependence seen. The draws"
-    lines = [strongest.describe()]
-    if weakest != strongest:
-        lines.append(f"and in every stream at least {weakest.describe()}")
-    return "\n".join([text, *lines])
+    best, least = max(claims, key=_reach), min(claims, key=_reach)
+    text = f"{head}; no dependence seen. In the best stream {best.describe()}"
+    return text if best == least else f"{text}. In the weakest {least.describe()}"
+
+
+def _reach(claims: DependenceClaims) -> tuple[int, int, int]:
+    return (claims.held_up_to, claims.pool_up_to, claims.antithetic_up_to)

@@ -21,6 +21,8 @@ _SHARE_TEST, _SHARE_MEAN = 0.9, 0.1
 # A refuted stream is still drawn this far, so that a wrong law and a lack of freshness are told
 # apart rather than stopped at whichever shows first.
 DRAWS_AFTER_REJECTION = 4_000
+# With only freshness refuted, so many times 1/delta² draws: a few times what a pass takes.
+_LONGEST_AFTER_REJECTION = 25.0
 # So many first draws are kept as the failure's record: a target that draws from the operating
 # system cannot be asked for them again.
 _KEPT_DRAWS = 200
@@ -40,7 +42,7 @@ class StreamSettings:
         One stream's share of the run's false-alarm rate.
     delta
         Total variation that a pass rules out; for the mean, 2·delta lengths, or 2·delta standard
-        deviations where those are more.
+        deviations where those are more, beyond what tolerated laws may do to it.
     tolerance
         Total variation within which another law inside the support is reported, not failed.
     budget
@@ -167,8 +169,8 @@ class Stream:
 
     @property
     def _mean_margin(self) -> float:
-        """What a pass rules out, in lengths: wider laws are given in standard deviations."""
-        return 2 * self.delta * max(1.0, self.law.std)
+        """What a pass rules out, in lengths, beyond what tolerated laws may do to the mean."""
+        return 2 * self.delta * max(1.0, self.law.std) + self.tolerance * self._span
 
     @property
     def settled(self) -> bool:
@@ -176,9 +178,12 @@ class Stream:
         if self.test.out_of_support is not None:
             return True
         verdicts = {a.verdict for a in self.aspects().values()}
-        if "fail" in verdicts:
-            return self.draws >= DRAWS_AFTER_REJECTION or verdicts == {"fail"}
-        return "inconclusive" not in verdicts
+        if "inconclusive" not in verdicts or verdicts == {"fail"}:
+            return True
+        if self._excluded:
+            return self.draws >= DRAWS_AFTER_REJECTION
+        # Draws that depend on each other settle their law late, or never.
+        return "fail" in verdicts and self.draws >= _LONGEST_AFTER_REJECTION / self.delta**2
 
     def _look(self) -> None:
         """Keep what a look proves: each exclusion is good for all looks at once, so it stays."""
@@ -210,15 +215,20 @@ class Stream:
         claim = self.law.mean
         self._mean_peak = max(self._mean_peak, mean.log_e(claim))
 
+        average = float(self._support @ counts) / self.draws
+
         def excluded(value: float) -> bool:
             return not low <= value <= high or mean.rejects(value)
 
-        # What is not excluded is an interval around the mean seen, so its ends need no search.
-        if mean.rejects(claim):
-            slack = self.tolerance * self._span
-            self._mean_excluded |= excluded(claim - slack) and excluded(claim + slack)
-        margin = self._mean_margin
-        self._mean_within |= excluded(claim - margin) and excluded(claim + margin)
+        # What is not excluded is an interval around the average, so its ends need no search: it
+        # lies beyond a value if that value is excluded and the average is beyond it.
+        slack, margin = self.tolerance * self._span, self._mean_margin
+        if average < claim - slack:
+            self._mean_excluded |= excluded(claim - slack)
+        elif average > claim + slack:
+            self._mean_excluded |= excluded(claim + slack)
+        if abs(average - claim) < margin:
+            self._mean_within |= excluded(claim - margin) and excluded(claim + margin)
 
     def _look_at_dependence(self, slack: float) -> str | None:
         """Say what shows dependence, if laws within `slack` of the claim do not explain it."""
@@ -229,16 +239,26 @@ class Stream:
         if test.rejected_by("transitions") and rows_exclude(
             test.pairs[cells], self.law.pmf[self._support - 1], slack, self.alpha
         ):
-            return "the next length depends on the last one"
+            return self._strongest_transition(test.pairs[cells])
         if test.rejected_by("lags"):
             weighted = test.lag_log_e(slack) + math.log(SHARES["lags"])
             if weighted >= -math.log(test.alpha):
                 lag, share, expected = test.strongest_lag()
-                return (
-                    f"lengths agree with the one {lag} draws back {share:.1%} of the time, "
-                    f"{expected:.1%} if independent"
-                )
+                which = "the last one" if lag == 1 else f"the one {lag} draws back"
+                return f"{share:.1%} of lengths equal {which}; {expected:.1%} if independent"
         return None
+
+    def _strongest_transition(self, pairs: NDArray[np.int64]) -> str:
+        """Say which length follows which one most unlike an independent draw."""
+        claimed = self.law.pmf[self._support - 1]
+        totals = pairs.sum(axis=1, keepdims=True)
+        spread = np.sqrt(np.maximum(totals, 1) * claimed * (1 - claimed))
+        x, y = np.unravel_index(
+            np.argmax(np.abs(pairs - totals * claimed) / np.maximum(spread, 1e-9)), pairs.shape
+        )
+        earlier, later = (self.names[self._support[k] - 1] for k in (x, y))
+        share = pairs[x, y] / max(int(totals[x, 0]), 1)
+        return f"after {earlier} comes {later} {share:.1%} of the time; {claimed[y]:.1%} claimed"
 
     def aspects(self) -> dict[str, Aspect]:
         """Return what is known of the law, the mean and the freshness."""
@@ -308,10 +328,12 @@ class Stream:
         return Aspect("pass", text + " beyond the wrong law" * self._excluded, log_e)
 
     def claims(self) -> DependenceClaims | None:
-        """Return the dependences that the draws taken would have shown, if there is a law."""
-        if not self._span or self.test.out_of_support is not None:
+        """Return the dependences that the draws taken would have shown, if the law is right."""
+        if not self._span or self.test.out_of_support is not None or self._excluded:
             return None
-        return detectable_dependence(self.law, self.draws, self.test.alpha)
+        return detectable_dependence(
+            self.law, self.draws, self.test.alpha, tolerance=self.tolerance
+        )
 
     def _shares(self) -> str:
         counts = self.test.counts
