@@ -64,7 +64,7 @@ def bench(session: nox.Session) -> None:
 @nox.session
 def peers(session: nox.Session) -> None:
     """Judge real engines' own code; a package that cannot be had is skipped, with the reason."""
-    install(session, "test")
+    install(session, "bench")
     folder = pathlib.Path(session.create_tmp())
     for requirement in PEERS:
         place = folder / requirement
@@ -75,7 +75,9 @@ def peers(session: nox.Session) -> None:
                 *("--target", str(place), requirement),
                 success_codes=range(256),
             )
-    session.run("pytest", "-rs", "proptests/peers", *session.posargs, env={"SPECSIM_PEERS": str(folder)})
+    env = {"SPECSIM_PEERS": str(folder)}
+    session.run("pytest", "-rs", "proptests/peers", *session.posargs, env=env)
+    session.run("pytest", "-s", "benchmarks/test_sampler_speed.py", "-k", "engine", env=env)
 
 
 @nox.session

@@ -5,7 +5,9 @@ Run with ``-s`` to see the ratios as they come; they are also in each benchmark'
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,9 +16,11 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from benchmarks.side_by_side import Ratio, ratio
 from specsim.acceptance import AcceptanceDistribution
+from specsim.extract import extract
 from specsim.sampler import AcceptanceSampler, sample_simulated_acc_len
 
 N = 10**6
+PEER = "sglang==0.5.23/sglang/srt/speculative/spec_utils.py"
 TWO = AcceptanceDistribution.match_expected(4.7, 8)
 LAWS = {
     "two lengths": TWO,
@@ -34,12 +38,25 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def engine_style(acc_len: float = 4.7, max_len: int = 8) -> int:
+def engine_style(acc_len: float, method: str, max_len: int) -> int:
     """Draw as serving engines do: a tensor of two weights and one torch.multinomial."""
+    assert method == "match-expected"
     length = min(max(acc_len, 1.0), float(max_len))
     floor = int(length)
     weights = torch.tensor([1.0 - (length - floor), length - floor])
     return floor + int(torch.multinomial(weights, 1).item())
+
+
+@pytest.fixture
+def engine(request: pytest.FixtureRequest) -> Callable[[], object]:
+    """Return one call of a real engine's sampler where peers are, else of one in their style."""
+    sampler: Callable[..., object] = engine_style
+    peers = os.environ.get("SPECSIM_PEERS")
+    source = Path(peers or ".") / PEER
+    if source.exists():
+        sampler = extract(source, "sample_simulated_acc_len")
+    print(f"\n{request.node.name}: baseline {PEER if source.exists() else 'engine-style'}", end="")
+    return lambda: sampler(4.7, "match-expected", 8)
 
 
 def record(benchmark: BenchmarkFixture, name: str, measured: Ratio) -> None:
@@ -48,9 +65,9 @@ def record(benchmark: BenchmarkFixture, name: str, measured: Ratio) -> None:
     print(f"\n{name}: {measured}")
 
 
-def test_draw_against_an_engine_style_sampler(benchmark: BenchmarkFixture) -> None:
+def test_draw_against_an_engine(benchmark: BenchmarkFixture, engine: Callable[[], object]) -> None:
     sampler = AcceptanceSampler(TWO, seed=0)
-    measured = ratio(sampler.draw, engine_style)
+    measured = ratio(sampler.draw, engine)
     record(benchmark, f"draw() (1/{1 / measured.median:.0f})", measured)
     benchmark(sampler.draw)
 
@@ -88,15 +105,13 @@ def test_draws_against_searchsorted(benchmark: BenchmarkFixture) -> None:
 
 
 @pytest.mark.parametrize("method", ["independent", "systematic"])
-def test_scalar_at_against_an_engine_style_sampler(
-    benchmark: BenchmarkFixture, method: str
+def test_scalar_at_against_an_engine(
+    benchmark: BenchmarkFixture, engine: Callable[[], object], method: str
 ) -> None:
     sampler = AcceptanceSampler(
         TWO, seed=0, method="systematic" if method == "systematic" else "independent"
     )
-    record(
-        benchmark, f"at(step, slot), {method}", ratio(lambda: sampler.at(12_345, 3), engine_style)
-    )
+    record(benchmark, f"at(step, slot), {method}", ratio(lambda: sampler.at(12_345, 3), engine))
     benchmark(sampler.at, 12_345, 3)
 
 
@@ -111,10 +126,12 @@ def test_batch_at_against_scalar_at(benchmark: BenchmarkFixture) -> None:
     benchmark(sampler.at, 12_345, slots)
 
 
-def test_reference_against_an_engine_style_sampler(benchmark: BenchmarkFixture) -> None:
+def test_reference_against_an_engine(
+    benchmark: BenchmarkFixture, engine: Callable[[], object]
+) -> None:
     record(
         benchmark,
         "sample_simulated_acc_len(4.7, 'match-expected', 8)",
-        ratio(lambda: sample_simulated_acc_len(4.7, "match-expected", 8), engine_style),
+        ratio(lambda: sample_simulated_acc_len(4.7, "match-expected", 8), engine),
     )
     benchmark(sample_simulated_acc_len, 4.7, "match-expected", 8)
