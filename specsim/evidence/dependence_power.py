@@ -50,7 +50,7 @@ class DependenceClaims:
     antithetic_up_to: int
 
     def describe(self) -> str:
-        """Return the claims as one line of English."""
+        """List what would have shown, as the end of a sentence."""
         claims = []
         if self.held_up_to:
             claims.append(f"draws held for up to {self.held_up_to:,} steps")
@@ -58,9 +58,7 @@ class DependenceClaims:
             claims.append(f"pools of up to {self.pool_up_to:,} draws used in turn")
         if self.antithetic_up_to:
             claims.append(f"antithetic blocks of up to {self.antithetic_up_to:,}")
-        if not claims:
-            return "no dependence on earlier draws would have shown with 99 % power"
-        return f"would have shown with 99 % power: {', '.join(claims)}"
+        return ", ".join(claims) or "none for sure"
 
 
 def detectable_dependence(

@@ -209,8 +209,10 @@ def _passing_detail(session: Session, judged: list[_Judged], name: str) -> str:
     if not claims:
         return f"{head}, all fixed by their configuration"
     best, least = max(claims, key=_reach), min(claims, key=_reach)
-    text = f"{head}; no dependence seen. In the best stream {best.describe()}"
-    return text if best == least else f"{text}. In the weakest {least.describe()}"
+    text = f"{head}; no dependence seen. What the draws would have shown with 99 % power: "
+    if best == least:
+        return text + best.describe()
+    return f"{text}{best.describe()}; in the least telling stream: {least.describe()}"
 
 
 def _reach(claims: DependenceClaims) -> tuple[int, int, int]:
