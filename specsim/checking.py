@@ -12,14 +12,17 @@ from dataclasses import replace
 
 from specsim._version import __version__
 from specsim.properties.configurations import METHODS
+from specsim.properties.generators import loaded_torch
 from specsim.properties.outcome import Effort, Outcome, Report
-from specsim.properties.registry import select
+from specsim.properties.registry import must_be_judged, select
 from specsim.properties.session import (
     DEFAULT_TOLERANCE,
     CourseRunner,
     Progress,
     Session,
     Settings,
+    as_names,
+    as_reasons,
     run_in_turn,
 )
 from specsim.targets import LoadedTarget, TargetError, adapt, detect_kind, load_target, name_of
@@ -77,19 +80,26 @@ def check(
     TargetError
         If the target cannot be loaded, or not called as its kind is.
     ValueError
-        If a setting is outside what is allowed, or a property id unknown.
+        If a setting is outside what is allowed, a property id unknown, or the failure of a
+        property expected that is not judged.
+    TypeError
+        If `methods` or `properties` are no lists of names, or `expected_failures` no mapping of
+        ids to reasons.
     """
-    settings = Settings(effort, alpha, seed, coupling, tuple(methods), tolerance)
+    names = as_names("methods", methods)
+    settings = Settings(effort, alpha, seed, coupling, names, tolerance)
+    wanted = None if properties is None else as_names("properties", properties)
+    reasons = as_reasons(expected_failures)
     loaded = load_target(target) if isinstance(target, str) else describe_callable(target)
-    return judge(
-        loaded, kind, settings, properties=properties, expected_failures=expected_failures or {}
-    )
+    return judge(loaded, kind, settings, properties=wanted, expected_failures=reasons)
 
 
 def describe_callable(function: Callable[..., object]) -> LoadedTarget:
     """Return a callable as a target, with the best import line that can be told from it."""
     name = name_of(function)
     module = getattr(function, "__module__", None)
+    if not isinstance(module, str):
+        module = None
     found = getattr(sys.modules.get(module or ""), name, None)
     if module and module != "__main__" and found is function:
         return LoadedTarget(f"{module}:{name}", name, function, f"from {module} import {name}")
@@ -107,7 +117,8 @@ def judge(
     expected_failures: Mapping[str, str] | None = None,
     runner: CourseRunner = run_in_turn,
     on_draws: Progress = lambda draws: None,
-    on_outcome: Callable[[Outcome], None] = lambda outcome: None,
+    on_property: Callable[[str], None] = lambda property_id: None,
+    on_report: Callable[[Report], None] = lambda so_far: None,
 ) -> Report:
     """Judge a loaded target: what `check`, the command line and the plugin all call.
 
@@ -119,8 +130,9 @@ def judge(
         As in `check`.
     runner
         How courses are run; the command line brings one that uses several processes.
-    on_draws, on_outcome
-        Told of progress.
+    on_draws, on_property, on_report
+        Told of draws just made, of the property that is judged next, and of all that is judged
+        so far: required properties come first.
 
     Returns
     -------
@@ -132,25 +144,32 @@ def judge(
     reasons = dict(expected_failures or {})
     chosen = select(session.target.kind, properties)
     select(session.target.kind, reasons)
+    must_be_judged(reasons, chosen)
     session.wants_streams = any(prop.statistical for prop in chosen)
-    outcomes = []
-    for prop in chosen:
+    outcomes: dict[str, Outcome] = {}
+
+    def so_far() -> Report:
+        return Report(
+            target=loaded.spec,
+            kind=session.target.kind,
+            effort=settings.effort,
+            alpha=settings.alpha,
+            seed=settings.seed,
+            coupling=settings.coupling,
+            outcomes=tuple(outcomes[prop.id] for prop in chosen if prop.id in outcomes),
+            seconds=time.perf_counter() - started,
+            versions=versions(),
+        )
+
+    # What an advisory property tries may end a process: by then the required ones are judged.
+    for prop in sorted(chosen, key=lambda prop: not prop.required):
+        on_property(prop.id)
         outcome = prop.check(session)
         if prop.id in reasons:
             outcome = replace(outcome, expected=reasons[prop.id])
-        outcomes.append(outcome)
-        on_outcome(outcome)
-    return Report(
-        target=loaded.spec,
-        kind=session.target.kind,
-        effort=settings.effort,
-        alpha=settings.alpha,
-        seed=settings.seed,
-        coupling=settings.coupling,
-        outcomes=tuple(outcomes),
-        seconds=time.perf_counter() - started,
-        versions=versions(),
-    )
+        outcomes[prop.id] = outcome
+        on_report(so_far())
+    return so_far()
 
 
 def open_session(loaded: LoadedTarget, kind: str | None, settings: Settings) -> Session:
@@ -170,7 +189,7 @@ def versions() -> dict[str, str]:
         "scipy": importlib.metadata.version("scipy"),
         "hypothesis": importlib.metadata.version("hypothesis"),
     }
-    torch = sys.modules.get("torch")
+    torch = loaded_torch()
     if torch is not None:
         found["torch"] = str(torch.__version__)
     return found

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from specsim.properties.outcome import Report
 
 PASSED, FAILED, REFUSED = 0, 1, 2
+_STDOUT = Path("-")
+_LONGEST_TIMEOUT = 30 * 86_400.0
 
 app = typer.Typer(
     name="specsim",
@@ -101,7 +103,9 @@ def check(
         list[str] | None,
         typer.Option(metavar="ID=REASON", help="A known failure; may be repeated."),
     ] = None,
-    timeout: Annotated[float, typer.Option(min=1.0, help="Seconds for the whole check.")] = 600.0,
+    timeout: Annotated[
+        float, typer.Option(min=1.0, max=_LONGEST_TIMEOUT, help="Seconds for the whole check.")
+    ] = 600.0,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Processes to draw in; by default one a core.")
     ] = None,
@@ -149,6 +153,7 @@ def check(
     )
     if not extract and (attribute or namespace):
         raise typer.BadParameter("--attribute and --namespace need --extract")
+    _must_be_writable(json, junit, html)
     if html is not None:
         _need_report_extra()
     started = time.monotonic()
@@ -182,16 +187,37 @@ def list_properties(
         needed = "required" if prop.required else "advisory"
         table.add_row(prop.id, needed, prop.statement, prop.source)
     Console(soft_wrap=False).print(table)
+    sys.stdout.flush()
 
 
 def main() -> None:
     """Run the command line; the only way out is an exit status."""
+    _open_standard_streams()
     try:
         app(prog_name="specsim")
-    except BrokenPipeError:
-        # The reader has what it wanted. What is still buffered would raise again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(PASSED)
+    except OSError as error:
+        _give_up_stdout()
+        if not isinstance(error, BrokenPipeError):
+            typer.echo(f"specsim: cannot write the result: {error.strerror}", err=True)
+        sys.exit(REFUSED)
+
+
+def _open_standard_streams() -> None:
+    """Put the null device where a standard stream is closed: a pipe must not take its place."""
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != descriptor:
+                os.dup2(null, descriptor)
+                os.close(null)
+            setattr(sys, name, os.fdopen(descriptor, "r" if descriptor == 0 else "w"))
+
+
+def _give_up_stdout() -> None:
+    """Send what is still buffered nowhere, since it would raise again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _cores() -> int:
@@ -236,9 +262,9 @@ def _progress(request: Request) -> Iterator[Callable[[dict[str, Any]], None]]:
 
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
+    # A terminal by its nature: FORCE_COLOR asks for colour in a log, not for a moving bar.
+    disable = not sys.stderr.isatty()
+    with Progress(*columns, console=console, transient=True, disable=disable) as bar:
         task = bar.add_task(f"loading {request.target}", total=None)
         drawn = 0
 
@@ -249,8 +275,8 @@ def _progress(request: Request) -> Iterator[Callable[[dict[str, Any]], None]]:
             elif event["event"] == "drawn":
                 drawn += event["draws"]
                 bar.update(task, description=f"{request.target}: {drawn:,} lengths drawn")
-            elif event["event"] == "judged":
-                bar.update(task, description=f"{request.target}: {event['property_id']} judged")
+            elif event["event"] == "judging":
+                bar.update(task, description=f"{request.target}: judging {event['judging']}")
 
         yield on_event
 
@@ -267,18 +293,24 @@ def _write(report: Report, json: Path | None, junit: Path | None, html: Path | N
     from specsim.report import console, json_report
     from specsim.report.junit import to_junit
 
-    if json == Path("-"):
-        typer.echo(json_report.to_json(report))
-    else:
-        console.print_report(report, Console())
-        if json is not None:
-            _write_file(json, json_report.to_json(report))
+    # Files first: whoever reads standard output may stop reading.
+    if json is not None and json != _STDOUT:
+        _write_file(json, json_report.to_json(report))
     if junit is not None:
         _write_file(junit, to_junit(report))
     if html is not None:
         from specsim.report.html import to_html
 
         _write_file(html, to_html(report))
+    try:
+        if json == _STDOUT:
+            typer.echo(json_report.to_json(report))
+        else:
+            console.print_report(report, Console())
+        sys.stdout.flush()
+    except (BrokenPipeError, SystemExit):
+        # rich turns a broken pipe into an exit of its own.
+        _give_up_stdout()
     if not report.judged:
         typer.echo("specsim: no property that was asked for applies to this target", err=True)
 
@@ -302,12 +334,27 @@ def _write_refusal(
             seconds=seconds,
             versions={"specsim": __version__},
         )
-        if json == Path("-"):
+        if json == _STDOUT:
             typer.echo(json_report.dumps(document))
         else:
             _write_file(json, json_report.dumps(document))
     if junit is not None:
         _write_file(junit, error_junit(request.target, message))
+
+
+def _must_be_writable(json: Path | None, junit: Path | None, html: Path | None) -> None:
+    """Refuse before the check what could not be written after it."""
+    paths = [path for path in (json, junit, html) if path is not None]
+    for path in paths:
+        if path == _STDOUT:
+            if path is not json:
+                raise typer.BadParameter("only --json takes - for standard output")
+        elif path.is_dir():
+            raise _refusal(f"cannot write {path}: it is a folder")
+        elif not path.parent.is_dir():
+            raise _refusal(f"cannot write {path}: there is no folder {path.parent}")
+    if len(set(paths)) < len(paths):
+        raise typer.BadParameter("--json, --junit and --html need a file each")
 
 
 def _write_file(path: Path, text: str) -> None:

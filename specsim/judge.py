@@ -7,6 +7,7 @@ started it keeps the time, so a target that hangs or crashes cannot take the ver
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import sys
@@ -64,12 +65,17 @@ class _Events:
 
 
 def _judge(request: Request, events: _Events) -> None:
-    # Imported here: a request for a target that does not exist is answered before NumPy loads.
-    from specsim.targets import load_target
+    # All of specsim's own imports come first: loading a target puts the current folder on the path,
+    # and what lies there must not be taken for a module of the standard library.
+    from specsim.checking import judge, open_session
+    from specsim.extract import extract_target
+    from specsim.properties.generators import own_generators
+    from specsim.properties.session import Settings, run_in_turn
+    from specsim.report import json_report
+    from specsim.targets import TargetFailed, load_target
+    from specsim.workers import forked, obstacle_to_forking
 
     if request.extract:
-        from specsim.extract import extract_target
-
         loaded, notes = extract_target(
             request.target, attributes=request.attributes, namespace=request.namespace
         )
@@ -77,14 +83,6 @@ def _judge(request: Request, events: _Events) -> None:
             events.send("note", text=note)
     else:
         loaded = load_target(request.target)
-
-    from specsim.checking import judge, open_session
-    from specsim.properties.generators import own_generators
-    from specsim.properties.session import Settings
-    from specsim.report import json_report
-    from specsim.targets import TargetFailed
-    from specsim.workers import forked
-
     settings = Settings(
         request.effort,  # type: ignore[arg-type]
         request.alpha,
@@ -94,48 +92,54 @@ def _judge(request: Request, events: _Events) -> None:
         request.tolerance,
     )
     session = open_session(loaded, request.kind, settings)
-    events.send("loaded", kind=session.target.kind, courses=len(session.courses))
+    events.send("loaded", kind=session.target.kind, judging="the first call")
     # One call first: what the target imports when it is first called is then in every fork.
     with own_generators(settings.seed, "first call"), suppress(TargetFailed):
         session.target.draw_many(session.courses[0].configurations[0], 1)
     torch = sys.modules.get("torch")
-    if torch is not None:
+    if torch is not None and hasattr(torch, "set_num_threads"):
         # A fork of a process with a pool of threads can hang in the pool.
         torch.set_num_threads(1)
+    obstacle = obstacle_to_forking()
+    if obstacle is not None and request.jobs > 1:
+        events.send("note", text=f"drawing in one process: {obstacle}")
+    runner = run_in_turn if obstacle or request.jobs == 1 else forked(request.jobs)
     report = judge(
         loaded,
         request.kind,
         settings,
         properties=request.properties,
         expected_failures=request.expected_failures,
-        runner=forked(request.jobs),
+        runner=runner,
         on_draws=events.drawn,
-        on_outcome=lambda outcome: events.send("judged", property_id=outcome.property_id),
+        on_property=lambda name: events.send("judging", judging=name),
+        on_report=lambda so_far: events.send("judged", report=json_report.to_dict(so_far)),
     )
-    events.send("report", report=json_report.to_dict(report))
+    events.send("judged", report=json_report.to_dict(report))
+    events.send("report")
 
 
 def main() -> None:
     """Serve one request."""
     from specsim.targets import TargetError
+    from specsim.workers import die_with_parent, flush_streams
 
-    events = _Events(int(sys.argv[1]))
-    request = Request(**json.loads(sys.stdin.readline()))
+    die_with_parent()
+    # High up, where a target that closes or writes to low descriptors does not find it.
+    descriptor = fcntl.fcntl(int(sys.argv[1]), fcntl.F_DUPFD_CLOEXEC, 200)
+    os.close(int(sys.argv[1]))
+    events = _Events(descriptor)
+    request = Request(**json.loads(sys.stdin.buffer.readline()))
     # The target's output is not the verdict, and there is nothing for it to read.
     os.dup2(2, 1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     try:
         _judge(request, events)
     except (TargetError, ValueError) as error:
-        events.send("refused", message=str(error))
+        events.send("refused", message=" ".join(str(error).split()))
     except Exception as error:
         events.send("refused", message=f"internal error: {type(error).__name__}: {error}")
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        flush_streams()
         # Threads and exit handlers that the target left behind cannot hold the verdict up.
         os._exit(0)
-
-
-if __name__ == "__main__":
-    main()

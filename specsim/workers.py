@@ -6,16 +6,21 @@ exit code and without the task that it had; a target that crashes is a finding, 
 
 from __future__ import annotations
 
+import ctypes
+import glob
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
+import threading
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkContext, ForkProcess
+from pathlib import Path
 
 from specsim.properties.configurations import Course
 from specsim.properties.courses import CourseResult
@@ -30,7 +35,7 @@ def forked(jobs: int) -> Callable[[Sequence[Course], Run, Progress], Iterator[Co
 
     Forking keeps the target as it was loaded. Each course starts from the states that the
     session sets, so results do not depend on the number of processes unless the target's own
-    state does. One job is a process of its own too: a target that ends it must not end the run.
+    state does.
     """
 
     def run_all(
@@ -51,7 +56,7 @@ def forked(jobs: int) -> Callable[[Sequence[Course], Run, Progress], Iterator[Co
                     worker = busy[connection]
                     try:
                         message = connection.recv()
-                    except EOFError:
+                    except (EOFError, OSError, pickle.UnpicklingError):
                         del busy[connection]
                         yield Lost(worker.course, ending(worker.join()))
                         continue
@@ -71,6 +76,38 @@ def forked(jobs: int) -> Callable[[Sequence[Course], Run, Progress], Iterator[Co
                 worker.stop()
 
     return run_all
+
+
+def obstacle_to_forking() -> str | None:
+    """Say why a fork of this process would not be a working copy of it, or return None.
+
+    Threads are not copied, CUDA does not work in a fork, and two copies of a process that talks
+    to a child of its own would talk at once.
+    """
+    if threading.active_count() > 1:
+        return "the target has started threads"
+    torch = sys.modules.get("torch")
+    initialized = getattr(getattr(torch, "cuda", None), "is_initialized", None)
+    if callable(initialized) and initialized() is True:
+        return "the target has initialised CUDA"
+    for children in glob.glob("/proc/self/task/*/children"):
+        with suppress(OSError):
+            if Path(children).read_text().strip():
+                return "the target has started a process"
+    return None
+
+
+def die_with_parent() -> None:
+    """Ask the kernel to end this process when its parent ends; Linux only, elsewhere nothing."""
+    with suppress(Exception):
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def flush_streams() -> None:
+    """Flush what can be flushed; a target may have replaced or closed either stream."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(BaseException):
+            stream.flush()
 
 
 def ending(code: int | None) -> str:
@@ -93,13 +130,15 @@ class _Worker:
         self.connection, inner = context.Pipe()
         self.course: Course
         self._process: ForkProcess = context.Process(
-            target=_serve, args=(inner, self.connection, run), daemon=True
+            target=_serve, args=(inner, self.connection, run), daemon=False
         )
         with warnings.catch_warnings():
             # Since Python 3.12 a fork with threads about warns. The judge holds no locks, and
             # torch's pool was never started: it runs one thread.
             warnings.simplefilter("ignore", DeprecationWarning)
-            self._process.start()
+            # What the target put in their place may not bear being flushed.
+            with redirect_stdout(sys.__stdout__), redirect_stderr(sys.__stderr__):
+                self._process.start()
         inner.close()
 
     def give(self, course: Course) -> None:
@@ -120,6 +159,7 @@ class _Worker:
 
 def _serve(inner: Connection, outer: Connection, run: Run) -> None:
     outer.close()
+    die_with_parent()
     try:
         while True:
             inner.send(run(inner.recv(), inner.send))
@@ -132,6 +172,5 @@ def _serve(inner: Connection, outer: Connection, run: Run) -> None:
         inner.send(RuntimeError(f"{type(error).__name__}: {error}"))
     finally:
         # A target's exit handlers belong to the process that loaded it, not to its copies.
-        sys.stdout.flush()
-        sys.stderr.flush()
+        flush_streams()
         os._exit(0)
