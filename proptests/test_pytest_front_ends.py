@@ -93,6 +93,37 @@ def test_the_decorator_refuses_what_it_cannot_do(arguments: dict[str, object], s
         parametrize_with_properties(**arguments)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"targets": _good}, "targets must be a list"),
+        ({"targets": "m:f"}, "targets must be a list"),
+        ({"targets": [_good], "methods": "multinomial"}, "methods must be a list"),
+        ({"targets": [_good], "expected_failures": {"S.range": 1}}, "expected_failures must map"),
+    ],
+)
+def test_the_decorator_names_arguments_of_a_wrong_type(
+    arguments: dict[str, object], said: str
+) -> None:
+    with pytest.raises(TypeError, match=said):
+        parametrize_with_properties(**arguments)  # type: ignore[arg-type]
+
+
+def test_an_advisory_property_fails_only_where_that_is_expected() -> None:
+    def refuses_with_another_error(acc_len: float, method: str, max_len: int) -> int:
+        if method != "match-expected":
+            raise KeyError(method)
+        return _good(acc_len, method, max_len)
+
+    wanted = ["S.method-error"]
+    settings = Settings(effort="quick", methods=("match-expected",))
+    arguments = (refuses_with_another_error, None, settings, wanted)
+    with pytest.raises(pytest.skip.Exception):
+        property_checks(*arguments)[0]()
+    with pytest.raises(PropertyFailure):
+        property_checks(*arguments, expected=wanted)[0]()
+
+
 def test_the_plugin_runs_one_test_for_each_property(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(samplers=SAMPLERS)
     result = pytester.runpytest_subprocess("--specsim-target=samplers.py:good", *OPTIONS)

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from specsim.checking import describe_callable, open_session
+from specsim.loading.failures import shown
 from specsim.properties.configurations import METHODS
 from specsim.properties.outcome import Effort, Outcome
 from specsim.properties.registry import Property, select
-from specsim.properties.session import DEFAULT_TOLERANCE, Session, Settings
+from specsim.properties.session import DEFAULT_TOLERANCE, Session, Settings, as_names, as_reasons
 from specsim.targets import load_target
 
 if TYPE_CHECKING:
@@ -37,10 +38,13 @@ class PropertyCheck:
         The property.
     session
         The target and its draws, shared by all properties of that target.
+    expected
+        Whether its failure is expected: then an advisory property's is a failure too.
     """
 
     prop: Property
     session: Session
+    expected: bool = False
 
     def __call__(self) -> Outcome:
         """Judge the property.
@@ -53,7 +57,7 @@ class PropertyCheck:
         Raises
         ------
         PropertyFailure
-            If it is required and fails or stays inconclusive.
+            If it fails or stays inconclusive, and is required or its failure expected.
         pytest.skip.Exception
             If it does not apply, or is advisory and does not hold.
         """
@@ -62,7 +66,7 @@ class PropertyCheck:
         outcome = self.prop.check(self.session)
         if outcome.verdict == "pass":
             return outcome
-        if outcome.verdict != "skip" and outcome.required:
+        if outcome.verdict != "skip" and (outcome.required or self.expected):
             raise PropertyFailure(outcome)
         reason = "does not apply" if outcome.verdict == "skip" else "advisory, does not hold"
         pytest.skip(f"{outcome.property_id} {reason}: {outcome.detail}")
@@ -73,8 +77,9 @@ def property_checks(
     kind: str | None,
     settings: Settings,
     properties: Iterable[str] | None = None,
+    expected: Iterable[str] = (),
 ) -> list[PropertyCheck]:
-    """Return the checks of one target, which share its draws.
+    """Return the checks of one target, which share its draws; failures of some are expected.
 
     Raises
     ------
@@ -87,7 +92,8 @@ def property_checks(
     session = open_session(loaded, kind, settings)
     chosen = select(session.target.kind, properties)
     session.wants_streams = any(prop.statistical for prop in chosen)
-    return [PropertyCheck(prop, session) for prop in chosen]
+    known = set(expected)
+    return [PropertyCheck(prop, session, prop.id in known) for prop in chosen]
 
 
 def failure_text(outcome: Outcome) -> str:
@@ -125,7 +131,8 @@ def parametrize_with_properties(
     targets
         Callables, or texts that name them.
     expected_failures
-        Ids of properties known to fail, with the reason: these tests are strict xfails.
+        Ids of properties known to fail, with the reason: these tests are strict xfails, for
+        each of the targets. Targets with different known failures take a decorator each.
     kind, effort, alpha, seed, coupling, properties, methods, tolerance
         As in `specsim.check`; the effort is ``"quick"`` by default, the one for every commit.
 
@@ -139,6 +146,8 @@ def parametrize_with_properties(
         If a target cannot be loaded or called.
     ValueError
         If a setting or a property id is not allowed, or there is no target.
+    TypeError
+        If `targets` is a single one, or another argument not of the kind described.
 
     Examples
     --------
@@ -148,13 +157,16 @@ def parametrize_with_properties(
     """
     import pytest
 
-    settings = Settings(effort, alpha, seed, coupling, tuple(methods), tolerance)
-    wanted = None if properties is None else list(properties)
-    reasons = dict(expected_failures or {})
+    if isinstance(targets, str) or not isinstance(targets, Iterable):
+        raise TypeError(f"targets must be a list of callables or texts, got {shown(targets)}")
+    names = as_names("methods", methods)
+    settings = Settings(effort, alpha, seed, coupling, names, tolerance)
+    wanted = None if properties is None else as_names("properties", properties)
+    reasons = as_reasons(expected_failures)
     unused = set(reasons)
     cases = []
     for target in targets:
-        for check in property_checks(target, kind, settings, wanted):
+        for check in property_checks(target, kind, settings, wanted, reasons):
             unused.discard(check.prop.id)
             cases.append(
                 pytest.param(

@@ -49,7 +49,7 @@ def pytest_collection_modifyitems(session: pytest.Session, items: list[pytest.It
 
 def _items(session: pytest.Session, target: str) -> Iterable[pytest.Item]:
     from specsim.parametrize import expected_failure_marks, property_checks
-    from specsim.properties.registry import select
+    from specsim.properties.registry import must_be_judged
     from specsim.properties.session import Settings
     from specsim.targets import TargetError
 
@@ -68,8 +68,8 @@ def _items(session: pytest.Session, target: str) -> Iterable[pytest.Item]:
             seed=option("--specsim-seed"),
             methods=tuple(m.strip() for m in option("--specsim-methods").split(",")),
         )
-        checks = property_checks(target, option("--specsim-kind"), settings)
-        select(checks[0].session.target.kind, reasons)
+        checks = property_checks(target, option("--specsim-kind"), settings, expected=reasons)
+        must_be_judged(reasons, [check.prop for check in checks])
     except (TargetError, ValueError) as error:
         raise pytest.UsageError(f"specsim: {error}") from None
     for check in checks:

@@ -17,6 +17,7 @@ from specsim.loading.failures import (
     TargetRaised,
     TargetReturned,
     describe,
+    shown,
     target_frames,
 )
 from specsim.loading.importing import LoadedTarget, import_line, load_target
@@ -187,6 +188,8 @@ def detect_kind(function: Callable[..., object]) -> str:
         If the signature fits none or there is none to look at.
     """
     name = name_of(function)
+    if not callable(function):
+        raise TargetError(f"{name} is not callable; a target must be, got {shown(function)}")
     signature = _signature(function)
     if signature is None:
         raise TargetError(f"{name} has no signature to tell its kind from; name it with --kind")
@@ -273,7 +276,9 @@ def _binds_by_name(signature: inspect.Signature) -> bool:
 def _must_be_called_by_name(function: Callable[..., object], kind: str, name: str) -> bool:
     if kind not in KINDS:
         raise TargetError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
-    if inspect.iscoroutinefunction(function):
+    if not callable(function):
+        raise TargetError(f"{name} is not callable; a target must be, got {shown(function)}")
+    if _is_coroutine_function(function):
         raise TargetError(f"{name} is a coroutine function; a {kind} must return lengths itself")
     signature = _signature(function)
     if signature is None or _binds(signature, len(KINDS[kind])):
@@ -284,6 +289,15 @@ def _must_be_called_by_name(function: Callable[..., object], kind: str, name: st
         f"{name}{signature} cannot be called as a {kind}, with ({', '.join(KINDS[kind])}); "
         f"--kind takes {', '.join(KINDS)}"
     )
+
+
+def _is_coroutine_function(function: Callable[..., object]) -> bool:
+    while isinstance(function, functools.partial):
+        function = function.func
+    if inspect.iscoroutinefunction(function):
+        return True
+    # An object is called through its class, whatever it holds under the same name.
+    return inspect.iscoroutinefunction(type(function).__call__)
 
 
 def _lengths(returned: object, n: int) -> list[object]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import os
+import reprlib
 import traceback
 from collections.abc import Iterable
 from types import FrameType
@@ -20,6 +21,9 @@ _OWN_TARGETS = tuple(
 )
 _LAST_FRAMES = 5
 _LONGEST_MESSAGE = 300
+_LONGEST_VALUE = 80
+# Past Python's own limit of 4,300 digits an int has no decimal text at all.
+_LARGEST_SHOWN = 10**40
 
 
 class TargetError(Exception):
@@ -77,14 +81,76 @@ def unreadable(location: str, error: Exception) -> TargetError:
 
 def describe(exception: BaseException) -> str:
     """Return an exception's type and message in one line of bounded length."""
-    try:
-        message = " ".join(str(exception).split())
-    except Exception as error:
-        message = f"(its message could not be read: {type(error).__name__})"
-    if len(message) > _LONGEST_MESSAGE:
-        message = message[:_LONGEST_MESSAGE] + " …"
-    name = type(exception).__name__
+    message = _one_line(message_of(exception), _LONGEST_MESSAGE)
+    name = _own_name(type(exception))
     return f"{name}: {message}" if message else name
+
+
+def message_of(exception: BaseException) -> str:
+    """Return an exception's message, or a remark if it has none that can be read."""
+    try:
+        return str(exception)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        return f"(its message could not be read: {_own_name(type(error))})"
+
+
+def shown(value: object) -> str:
+    """Return a value's repr in one line of at most 80 characters, whatever its class does."""
+    if type(value) is int and abs(value) >= _LARGEST_SHOWN:
+        sign = "-" if value < 0 else ""
+        return f"{sign}{hex(abs(value) >> (value.bit_length() - 32))}… of {value.bit_length()} bits"
+    try:
+        return _one_line(_SHORT.repr(value), _LONGEST_VALUE)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        failed, kind = _own_name(type(error)), type_name(type(value))
+        return _one_line(f"<{kind}, whose repr raises {failed}>", _LONGEST_VALUE)
+
+
+def type_name(kind: type) -> str:
+    """Return a type's full name, read around whatever its metaclass does."""
+    name = str(_QUALNAME.__get__(kind))
+    try:
+        module = _MODULE.__get__(kind)
+    except AttributeError:
+        module = None
+    return f"{module}.{name}" if isinstance(module, str) and module != "builtins" else name
+
+
+_NAME, _QUALNAME, _MODULE = (
+    type.__dict__[key] for key in ("__name__", "__qualname__", "__module__")
+)
+
+
+def _own_name(kind: type) -> str:
+    return str(_NAME.__get__(kind))
+
+
+def _one_line(text: str, longest: int) -> str:
+    """Return text as one line that any encoding of Unicode can hold."""
+    # What is left over from surrogates and controls is written as an escape, up to ten characters.
+    line = " ".join(text[: 4 * longest].split())
+    line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
+    return line if len(line) <= longest else line[: longest - 2] + " …"
+
+
+class _Short(reprlib.Repr):
+    """Cuts containers before they are written out, and leaves the rest to the value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel = 3
+        self.maxstring = self.maxother = self.maxlong = _LONGEST_VALUE
+
+    def repr_instance(self, x: object, level: int) -> str:
+        """Return the value's own repr: its errors are answered where all are."""
+        return repr(x)
+
+
+_SHORT = _Short()
 
 
 def target_frames(exception: BaseException) -> str:

@@ -77,6 +77,20 @@ class UnknownMethodAccepted(_Wrapped):
 
 
 @mutant(
+    "near-miss-method-accepted",
+    caught_by="S.method",
+    statement="Underscores are read as hyphens, so a name that is no method gives a law.",
+    source="stands for names that are normalised before they are compared",
+)
+class NearMissMethodAccepted(_Wrapped):
+    """Refuses only what is unlike a method."""
+
+    def __call__(self, acc_len: float, method: str, max_len: int) -> int:
+        """Draw one length."""
+        return self.correct(acc_len, method.replace("_", "-"), max_len)
+
+
+@mutant(
     "raises-at-max-len-1",
     caught_by="S.returns",
     statement="With max_len = 1 it divides by the number of drafts, which is 0.",
@@ -156,6 +170,43 @@ class ReseedsTorch(UniformSampler):
         # torch.manual_seed does this, and also queues a call for CUDA each time.
         torch.default_generator.manual_seed(42)
         return super().uniform()
+
+
+@mutant(
+    "reseeds-random-every-50th-call",
+    caught_by="S.generators",
+    statement="Python's global generator is seeded with a constant at every 50th call.",
+    source="stands for a seed meant to keep ranks together, renewed now and then",
+)
+class ReseedsRandomEvery50thCall(UniformSampler):
+    """Draws from a generator of its own, and seeds the global one now and then."""
+
+    def __init__(self, seed: int | None = None) -> None:
+        super().__init__(seed)
+        self.calls = 0
+
+    def uniform(self) -> float:
+        """Seed at every 50th call, then draw."""
+        self.calls += 1
+        if self.calls % 50 == 0:
+            random.seed(42)
+        return super().uniform()
+
+
+@mutant(
+    "reseeds-numpy-above-8",
+    caught_by="S.generators",
+    statement="NumPy's global generator is seeded with a constant where max_len is above 8.",
+    source="stands for a path of its own for long drafts",
+)
+class ReseedsNumpyAbove8(UniformSampler):
+    """Draws from a generator of its own, and seeds the global one for long drafts."""
+
+    def __call__(self, acc_len: float, method: str, max_len: int) -> int:
+        """Seed, then draw."""
+        if max_len > 8:
+            np.random.seed(42)
+        return super().__call__(acc_len, method, max_len)
 
 
 @mutant(

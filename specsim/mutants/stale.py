@@ -71,6 +71,29 @@ class WeightsCachedCoarsely(UniformSampler):
         return lower + int(self.uniform() < kept)
 
 
+@mutant(
+    "weights-cached-by-one-decimal",
+    caught_by="S.distribution",
+    statement="Weights are kept under the length rounded to one decimal and max_len: right for the "
+    "first configuration, off by up to 0.1 for later ones that share the key.",
+    source="stands for a table of weights keyed by the length as a log prints it",
+)
+class WeightsCachedByOneDecimal(UniformSampler):
+    """Keeps the weight of the first configuration that a key stands for."""
+
+    def __init__(self, seed: int | None = None) -> None:
+        super().__init__(seed)
+        self.kept: dict[tuple[float, int], tuple[int, float]] = {}
+
+    def match_expected(self, acc_len: float, max_len: int) -> int:
+        """Use the kept weight; an integer has none to keep."""
+        lower, weight = split(acc_len, max_len)
+        if weight == 0.0:
+            return lower
+        lower, weight = self.kept.setdefault((round(acc_len, 1), max_len), (lower, weight))
+        return lower + int(self.uniform() < weight)
+
+
 class _Refreshed(UniformSampler):
     """Draws a new uniform number at every `period`-th call only."""
 

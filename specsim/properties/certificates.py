@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from specsim.loading.failures import shown
 from specsim.properties.configurations import law_of
 from specsim.properties.lengths import as_length, numpy_types, wrong_types
 from specsim.targets import Configuration, TargetFailed
@@ -54,6 +57,18 @@ def failure(configuration: Configuration, failed: TargetFailed) -> Violation:
     return Violation("S.returns", configuration, failed.summary, (), failed.frames_text)
 
 
+def reseeding(configuration: Configuration, generators: Sequence[str]) -> Violation:
+    """Return the violation of calls that reseeded global generators."""
+    message = f"reseeded the global generator of {' and '.join(generators)}"
+    return Violation("S.generators", configuration, message, tuple(generators))
+
+
+def no_length(value: object) -> str:
+    """Return what is wrong with a value that stands for no length."""
+    return f"returned {shown(value)}, which is no length"
+
+
+@np.errstate(all="ignore")  # the target may have set it to raise
 def violations(configuration: Configuration, values: Sequence[object]) -> list[Violation]:
     """Hold returned values against every statement that a single one can refute.
 
@@ -73,25 +88,32 @@ def violations(configuration: Configuration, values: Sequence[object]) -> list[V
     top = configuration.max_len
 
     def add(property_id: str, message: str, offending: Sequence[object]) -> None:
-        excerpt = tuple(repr(v) for v in [*offending[:1], *values[:8]])
+        excerpt = tuple(shown(v) for v in [*offending[:1], *values[:8]])
         found.append(Violation(property_id, configuration, message, excerpt))
 
+    strange = [v for v in values if as_length(v) is None]
+    if strange:
+        add("S.returns", no_length(strange[0]), strange)
     if wrong := wrong_types(values):
         culprits = [v for v in values if wrong_types([v])]
-        add("S.type", f"returned {culprits[0]!r} of type {wrong[0]}; an int is expected", culprits)
+        add(
+            "S.type",
+            f"returned {shown(culprits[0])} of type {wrong[0]}; an int is expected",
+            culprits,
+        )
     if numpy := numpy_types(values):
         add("S.plain-int", f"returned a {numpy[0]}, not a plain int", values)
 
     lengths = {length: v for v in values if (length := as_length(v)) is not None}
     outside = [v for length, v in lengths.items() if not 1 <= length <= top]
     if outside:
-        add("S.range", f"returned {outside[0]!r}, outside [1, {top}]", outside)
+        add("S.range", f"returned {shown(outside[0])}, outside [1, {top}]", outside)
     pmf = law_of(configuration).pmf
     impossible = [v for length, v in lengths.items() if 1 <= length <= top and not pmf[length - 1]]
     if impossible:
         support = [k + 1 for k in range(top) if pmf[k]]
         claimed = str(support) if len(support) <= 4 else f"{support[0]} … {support[-1]}"
-        add("S.support", f"returned {impossible[0]!r}; possible are {claimed}", impossible)
+        add("S.support", f"returned {shown(impossible[0])}; possible are {claimed}", impossible)
 
     acc_len, method = configuration.acc_len, configuration.method
     if acc_len is None:
@@ -99,11 +121,11 @@ def violations(configuration: Configuration, values: Sequence[object]) -> list[V
     if method == "match-expected" and 1 <= acc_len <= top and acc_len == int(acc_len):
         stray = [v for length, v in lengths.items() if length != int(acc_len)]
         if stray:
-            add("S.integers", f"returned {stray[0]!r}; always {int(acc_len)} expected", stray)
+            add("S.integers", f"returned {shown(stray[0])}; always {int(acc_len)} expected", stray)
     margin = _FAR if method == "multinomial" else 0.0
     if acc_len < 1 - margin or acc_len > top + margin:
         end = 1 if acc_len < 1 else top
         stray = [v for length, v in lengths.items() if length != end]
         if stray:
-            add("S.clamping", f"returned {stray[0]!r}; always {end} expected", stray)
+            add("S.clamping", f"returned {shown(stray[0])}; always {end} expected", stray)
     return found

@@ -6,9 +6,12 @@ clamped one in a million draws, at 1.2 it takes hundreds.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+import numpy as np
 
 from specsim.acceptance import AcceptanceDistribution
 from specsim.properties.outcome import EFFORTS, Effort
@@ -71,6 +74,7 @@ class Course:
         return len(self.configurations) if self.mode == "interleaved" else 1
 
 
+@np.errstate(all="ignore")  # the target may have set it to raise
 def law_of(configuration: Configuration) -> AcceptanceDistribution:
     """Return the distribution that a configuration claims."""
     if configuration.rates is not None:
@@ -133,8 +137,12 @@ _RATES: dict[Effort, tuple[tuple[float, ...], ...]] = {
 }
 
 
-def plan(kind: str, effort: Effort, methods: Sequence[str] = METHODS) -> tuple[Course, ...]:
-    """Return the courses of one effort, always the same ones.
+def plan(
+    kind: str, effort: Effort, methods: Sequence[str] = METHODS, *, seed: int = 0
+) -> tuple[Course, ...]:
+    """Return the courses of one effort: a fixed list, and two that the seed chooses.
+
+    Their number is fixed too, so that alpha's shares are known before anything is drawn.
 
     Parameters
     ----------
@@ -144,11 +152,13 @@ def plan(kind: str, effort: Effort, methods: Sequence[str] = METHODS) -> tuple[C
         A higher effort adds courses to those of the lower ones.
     methods
         Methods that the target knows.
+    seed
+        Decides the configurations of two courses.
 
     Returns
     -------
     tuple of Course
-        About 20 streams for quick, 30 for standard, 40 for thorough.
+        24 streams for quick, 34 for standard, 44 for thorough, fewer for one method or rates.
     """
     efforts = EFFORTS[: EFFORTS.index(effort) + 1]
     if kind == "rates-sampler":
@@ -167,14 +177,34 @@ def plan(kind: str, effort: Effort, methods: Sequence[str] = METHODS) -> tuple[C
             for acc_len, max_len in _LENGTHS[method][level]
         ]
         # Alike in all but one thing each, which a coarse cache key would leave out: the
-        # fraction, max_len and the method.
+        # fraction, its second decimal, max_len and the method.
         near = {
-            "match-expected": ((4.7, 8), (4.3, 8), (4.7, 6)),
+            "match-expected": ((4.7, 8), (4.3, 8), (4.74, 8), (4.7, 6)),
             "multinomial": ((4.7, 8), (4.3, 8)),
         }
         mixed = [Configuration(a, m, top) for m in methods for a, top in near[m]]
         pair = [Configuration(4.7, methods[0], 8), Configuration(2.4, methods[-1], 4)]
     courses = [Course(f"alone {c.label}", "alone", (c,)) for c in alone]
+    courses += [
+        Course(f"of this seed {number}: {c.label}", "alone", (c,))
+        for number, c in enumerate(_chosen(kind, methods, seed), 1)
+    ]
     courses.append(Course("interleaved", "interleaved", tuple(mixed)))
     courses.append(Course("joint", "joint", tuple(pair)))
     return tuple(courses)
+
+
+def _chosen(kind: str, methods: Sequence[str], seed: int) -> list[Configuration]:
+    """Return two configurations with something to draw, a function of the arguments alone."""
+    chosen = []
+    for number in range(2):
+        method = methods[number % len(methods)]
+        rng = random.Random(f"{seed} {kind} {method} {number}")
+        max_len = rng.randint(2, 16)
+        if kind == "rates-sampler":
+            rates = sorted((rng.randint(1, 99) / 100 for _ in range(max_len - 1)), reverse=True)
+            chosen.append(Configuration(None, None, max_len, tuple(rates)))
+        else:
+            acc_len = round(rng.randint(1, max_len - 1) + rng.randint(1, 99) / 100, 2)
+            chosen.append(Configuration(acc_len, method, max_len))
+    return chosen

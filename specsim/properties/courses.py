@@ -8,9 +8,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specsim.properties.certificates import Violation, failure, violations
+from specsim.properties.certificates import (
+    Violation,
+    failure,
+    no_length,
+    reseeding,
+    violations,
+)
 from specsim.properties.configurations import Course, law_of
-from specsim.properties.generators import own_generators
+from specsim.properties.generators import GlobalStates, own_generators, reseeded
 from specsim.properties.lengths import as_length
 from specsim.properties.pairs import PairStream
 from specsim.properties.stream import Stream, StreamResult, StreamSettings
@@ -19,6 +25,8 @@ from specsim.targets import Configuration, Target, TargetFailed, TargetReturned
 # Each block is half as long again as the one before: a frozen length shows after dozens of
 # draws, and a look costs milliseconds that long streams should not pay often.
 _FIRST_BLOCK, _GROWTH, _LARGEST_BLOCK = 32, 1.5, 50_000
+# What is beyond any length is cut to what arrays of lengths can hold.
+_LARGEST_INTEGER = 2**62
 # A vector kind is asked for small vectors too: state may be kept between calls.
 _VECTOR_SIZES = (1, 2, 3, 7, 16, 64, 256)
 
@@ -63,12 +71,13 @@ def run_course(
             if all(stream.settled for stream in streams):
                 break
             size = min(int(block), settings.budget - drawn)
+            before = GlobalStates.capture()
             try:
+                values_of_each = _draw(target, course, size, order)
+                _look_at_generators(before, configs, found)
                 lengths = [
-                    _lengths(target, config, values, found)
-                    for config, values in zip(
-                        configs, _draw(target, course, size, order), strict=True
-                    )
+                    _lengths(config, values, found)
+                    for config, values in zip(configs, values_of_each, strict=True)
                 ]
             except _BrokenError as error:
                 found.setdefault("S.returns", failure(error.configuration, error.failed))
@@ -87,6 +96,7 @@ def run_course(
     return CourseResult(course, results, tuple(found.values()))
 
 
+@np.errstate(all="ignore")
 def _streams(kind: str, course: Course, settings: StreamSettings) -> list[Stream]:
     laws = [law_of(config) for config in course.configurations]
     if course.mode != "joint":
@@ -125,9 +135,18 @@ def _draw(
     return values
 
 
-def _lengths(
-    target: Target, config: Configuration, values: list[object], found: dict[str, Violation]
-) -> list[int]:
+def _look_at_generators(
+    before: GlobalStates, configs: tuple[Configuration, ...], found: dict[str, Violation]
+) -> None:
+    """Note if the calls of one block reseeded a global generator."""
+    if "S.generators" in found:
+        return
+    names = reseeded(before, GlobalStates.capture())
+    if names:
+        found["S.generators"] = reseeding(configs[0], names)
+
+
+def _lengths(config: Configuration, values: list[object], found: dict[str, Violation]) -> list[int]:
     """Note what is wrong with the values of one block, and return the lengths among them."""
     if set(map(type, values)) == {int} and set(values) <= set(law_of(config).support):
         return values  # type: ignore[return-value]
@@ -136,8 +155,9 @@ def _lengths(
     lengths = [as_length(value) for value in values]
     if None in lengths:
         culprit = values[lengths.index(None)]
-        raise _BrokenError(config, TargetReturned(f"returned {culprit!r}, which is no length"))
-    return lengths  # type: ignore[return-value]
+        raise _BrokenError(config, TargetReturned(no_length(culprit)))
+    limit = _LARGEST_INTEGER
+    return [min(max(length, -limit), limit) for length in lengths if length is not None]
 
 
 class _BrokenError(Exception):

@@ -6,7 +6,8 @@ and a violation is a proof by itself, so shrinking looks for a simpler proof, ne
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -14,8 +15,9 @@ import hypothesis
 from hypothesis import HealthCheck, Phase
 from hypothesis import strategies as st
 
-from specsim.properties.certificates import Violation, failure, violations
-from specsim.properties.generators import own_generators
+from specsim.properties.certificates import Violation, failure, reseeding, violations
+from specsim.properties.generators import GlobalStates, own_generators, reseeded
+from specsim.properties.lengths import as_length
 from specsim.targets import Configuration, Target, TargetFailed
 
 DRAWS_EACH = 12
@@ -67,7 +69,13 @@ def configurations(kind: str, methods: Iterable[str]) -> st.SearchStrategy[Confi
     )
 
 
-def explore(target: Target, methods: Iterable[str], seed: int, examples: int) -> Exploration:
+def explore(
+    target: Target,
+    methods: Iterable[str],
+    seed: int,
+    examples: int,
+    progress: Callable[[int], None] = lambda draws: None,
+) -> Exploration:
     """Draw from configurations that Hypothesis chooses, and shrink what is found.
 
     Parameters
@@ -80,6 +88,8 @@ def explore(target: Target, methods: Iterable[str], seed: int, examples: int) ->
         Decides the configurations and the generators' states.
     examples
         Configurations to try; shrinking tries more.
+    progress
+        Told of the draws just made.
     """
     strategy = configurations(target.kind, methods)
     found: dict[str, Violation] = {}
@@ -89,13 +99,19 @@ def explore(target: Target, methods: Iterable[str], seed: int, examples: int) ->
         nonlocal tried, drawn
         tried += 1
         with own_generators(seed, configuration):
+            before = GlobalStates.capture()
             try:
                 values = target.draw_many(configuration, DRAWS_EACH)
             except TargetFailed as failed:
                 seen = [failure(configuration, failed)]
             else:
-                drawn += len(values)
+                drawn += sum(as_length(value) is not None for value in values)
+                progress(len(values))
                 seen = violations(configuration, values)
+            # Once is a proof, and following a generator far takes long.
+            if "S.generators" not in found:
+                names = reseeded(before, GlobalStates.capture())
+                seen += [reseeding(configuration, names)] if names else []
         for violation in seen:
             best = found.get(violation.property_id)
             if best is None or violation.size < best.size:
@@ -126,9 +142,18 @@ def explore(target: Target, methods: Iterable[str], seed: int, examples: int) ->
         with suppress(_Refuted, hypothesis.errors.Flaky):
             body()
 
-    search(None)
-    for property_id in list(found):
-        search(property_id)
+    def search_all() -> None:
+        search(None)
+        for property_id in sorted(found.keys() - {"S.generators"}):
+            search(property_id)
+
+    if hypothesis.currently_in_test_context():
+        # The caller is a Hypothesis test, and refuses another one inside it; its context ends
+        # at the thread.
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(search_all).result()
+    else:
+        search_all()
     return Exploration(tried, drawn, found)
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from specsim.loading.failures import type_name
+
 
 def as_length(value: Any) -> int | None:
     """Return the length that a value stands for, or None if it stands for none.
@@ -18,32 +20,35 @@ def as_length(value: Any) -> int | None:
     if type(value) is int:
         return value
     try:
+        return _read(value)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        return None
+
+
+def _read(value: Any) -> int | None:
+    try:
         return operator.index(value)
     except TypeError:
         pass
-    try:
-        plain = value.item() if hasattr(value, "item") else value
-        number = float(plain)
-    except Exception:
+    plain = value.item() if hasattr(value, "item") else value
+    if issubclass(type(plain), (str, bytes)):
         return None
-    if isinstance(plain, str | bytes) or not number.is_integer():
-        return None
-    return int(number)
+    number = float(plain)
+    return int(number) if number.is_integer() else None
 
 
 def wrong_types(values: Iterable[Any]) -> list[str]:
     """Name the types among `values` that are neither int nor a NumPy integer, sorted."""
     kinds = set(map(type, values))
     return sorted(
-        _name(kind) for kind in kinds if kind is not int and not issubclass(kind, np.integer)
+        type_name(kind) for kind in kinds if kind is not int and not issubclass(kind, np.integer)
     )
 
 
 def numpy_types(values: Iterable[Any]) -> list[str]:
     """Name the NumPy integer types among `values`, sorted."""
-    return sorted(_name(kind) for kind in set(map(type, values)) if issubclass(kind, np.integer))
-
-
-def _name(kind: type) -> str:
-    module = kind.__module__
-    return kind.__qualname__ if module == "builtins" else f"{module}.{kind.__qualname__}"
+    return sorted(
+        type_name(kind) for kind in set(map(type, values)) if issubclass(kind, np.integer)
+    )

@@ -92,6 +92,23 @@ def catalogue(kind: str | None = None) -> tuple[Property, ...]:
     return tuple(p for p in _REGISTRY.values() if kind is None or kind in p.kinds)
 
 
+def must_be_judged(expected_failures: Iterable[str], chosen: Iterable[Property]) -> None:
+    """Raise if a failure is expected of a property that is not judged.
+
+    Raises
+    ------
+    ValueError
+        Names the ids, and those that are judged.
+    """
+    judged = [p.id for p in chosen]
+    unused = sorted(set(expected_failures) - set(judged))
+    if unused:
+        raise ValueError(
+            f"expected_failures names no judged property: {', '.join(unused)}; judged are "
+            f"{', '.join(judged) or 'none'}"
+        )
+
+
 def select(kind: str, wanted: Iterable[str] | None = None) -> tuple[Property, ...]:
     """Return the properties of one kind of target that were asked for.
 

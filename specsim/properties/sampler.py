@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import sys
-
+from specsim.loading.failures import message_of, shown
 from specsim.properties import snippets
+from specsim.properties.certificates import no_length, reseeding
+from specsim.properties.configurations import METHODS
 from specsim.properties.generators import (
     GlobalStates,
+    comparable_generators,
     own_generators,
     reseeded,
     seed_global_generators,
 )
+from specsim.properties.lengths import as_length
 from specsim.properties.outcome import Outcome, Verdict
 from specsim.properties.registry import Property, register
 from specsim.properties.session import Session
-from specsim.targets import Configuration, TargetFailed, TargetRaised, describe
+from specsim.targets import Configuration, TargetFailed, TargetRaised, TargetReturned, describe
 
 _METHOD_KINDS = ("sampler", "vector-sampler")
-_UNKNOWN_METHODS = ("no-such-method", "")
+# Two that are nothing like a method, and two that a careless comparison takes for one.
+_UNKNOWN_METHODS = ("no-such-method", "", "match_expected", "multinomal")
 
 
 def _by_certificates(prop: Property, session: Session) -> Outcome:
@@ -26,6 +30,14 @@ def _by_certificates(prop: Property, session: Session) -> Outcome:
     configurations, draws, seconds = session.observed
     common = {"draws": draws, "seconds": seconds}
     if not refuting:
+        unreturned = session.violations("S.returns")
+        if unreturned:
+            call = session.target.call_repr(unreturned[0].configuration)
+            return _outcome(
+                prop, "inconclusive", f"not judged: {call} {unreturned[0].message}", **common
+            )
+        if not draws:
+            return _outcome(prop, "inconclusive", "not judged: no length was drawn", **common)
         detail = f"{draws:,} lengths of {configurations:,} configurations"
         return _outcome(prop, "pass", detail, **common)
     violation = refuting[0]
@@ -95,21 +107,40 @@ for _id, _required, _statement, _source in (
     register(_id, _statement, required=_required, source=_source)(_by_certificates)
 
 
+def _answer(session: Session, method: str, acc_len: float, max_len: int) -> TargetFailed | None:
+    """Call once; return how that failed, or None if a length came back."""
+    configuration = Configuration(acc_len, method, max_len)
+    with own_generators(session.settings.seed, "method", method, acc_len):
+        try:
+            value = session.target.draw_many(configuration, 1)[0]
+        except TargetFailed as failed:
+            return failed
+    return None if as_length(value) is not None else TargetReturned(no_length(value))
+
+
+def _never_answers(session: Session) -> str | None:
+    """Say so if no known method gives a length: refusing everything is no answer to a name."""
+    failures = []
+    for method in session.settings.methods:
+        failed = _answer(session, method, 4.7, 8)
+        if failed is None:
+            return None
+        call = session.target.call_repr(Configuration(4.7, method, 8))
+        failures.append(f"{call} {failed.summary}")
+    return f"not judged: {failures[0]}"
+
+
 def _refusals(session: Session) -> tuple[list[str], list[tuple[str, BaseException]]]:
     """Call with unknown methods; return those accepted, and what the others raised."""
     accepted, refused = [], []
     for method in _UNKNOWN_METHODS:
         for acc_len, max_len in ((4.7, 8), (2.0, 4)):
-            configuration = Configuration(acc_len, method, max_len)
-            with own_generators(session.settings.seed, "unknown method", method, acc_len):
-                try:
-                    session.target.draw_many(configuration, 1)
-                except TargetRaised as raised:
-                    refused.append((method, raised.exception))
-                except TargetFailed:
-                    pass
-                else:
-                    accepted.append(session.target.call_repr(configuration))
+            failed = _answer(session, method, acc_len, max_len)
+            if isinstance(failed, TargetRaised):
+                refused.append((method, failed.exception))
+            else:
+                configuration = Configuration(acc_len, method, max_len)
+                accepted.append(session.target.call_repr(configuration))
     return accepted, refused
 
 
@@ -120,7 +151,7 @@ def _refusals(session: Session) -> tuple[list[str], list[tuple[str, BaseExceptio
     kinds=_METHOD_KINDS,
 )
 def unknown_method(prop: Property, session: Session) -> Outcome:
-    """Judge S.method: any exception is a refusal."""
+    """Judge S.method: any exception is a refusal, if a known method is answered."""
     accepted, refused = _refusals(session)
     if accepted:
         call = accepted[0]
@@ -132,7 +163,15 @@ def unknown_method(prop: Property, session: Session) -> Outcome:
             snippet=f"{session.import_line}\n\nprint({call})  # should raise\n",
             draws=len(accepted),
         )
-    return _outcome(prop, "pass", f"refused with {describe(refused[0][1])}")
+    if silent := _never_answers(session):
+        return _outcome(prop, "inconclusive", silent)
+    detail = f"refused with {describe(refused[0][1])}"
+    for method in METHODS:
+        if method not in session.settings.methods and _answer(session, method, 4.7, 8) is None:
+            detail += (
+                f"\n{method} is accepted, but not among the methods given: its law is not judged"
+            )
+    return _outcome(prop, "pass", detail)
 
 
 @register(
@@ -148,9 +187,11 @@ def unknown_method_error(prop: Property, session: Session) -> Outcome:
     if not refused:
         return _outcome(prop, "skip", "no unknown method was refused: see S.method")
     for method, exception in refused:
-        if not isinstance(exception, ValueError) or method not in str(exception):
+        if not issubclass(type(exception), ValueError) or method not in message_of(exception):
             detail = f"method {method!r} was refused with {describe(exception)}"
             return _outcome(prop, "fail", detail)
+    if silent := _never_answers(session):
+        return _outcome(prop, "inconclusive", silent)
     return _outcome(prop, "pass", describe(refused[0][1]))
 
 
@@ -179,7 +220,8 @@ def generators_left_alone(prop: Property, session: Session) -> Outcome:
             with own_generators(session.settings.seed, "generators", attempt):
                 before = GlobalStates.capture()
                 try:
-                    draws += len(session.target.draw_many(configuration, 3))
+                    values = session.target.draw_many(configuration, 3)
+                    draws += sum(as_length(value) is not None for value in values)
                 except TargetFailed as failed:
                     return _raised(prop, session, configuration, failed)
                 names = reseeded(before, GlobalStates.capture())
@@ -188,16 +230,27 @@ def generators_left_alone(prop: Property, session: Session) -> Outcome:
                 return _outcome(
                     prop,
                     "fail",
-                    f"{call} reseeded the global generator of {' and '.join(names)}",
+                    f"{call} {reseeding(configuration, names).message}",
                     configuration=call,
                     snippet=_reseeding_snippet(session, call, names[0]),
                     draws=draws,
                 )
-    known = "random, numpy.random" + (", torch" if "torch" in sys.modules else "")
+    seen = session.violations(prop.id)
+    if seen:
+        call = session.target.call_repr(seen[0].configuration)
+        return _outcome(
+            prop,
+            "fail",
+            f"one of many calls like {call} {seen[0].message}",
+            configuration=call,
+            snippet=_reseeding_snippet(session, call, seen[0].values[0], calls=100),
+            draws=draws,
+        )
+    known = ", ".join(comparable_generators())
     return _outcome(prop, "pass", f"states of {known} advance by drawing alone", draws=draws)
 
 
-def _reseeding_snippet(session: Session, call: str, name: str) -> str:
+def _reseeding_snippet(session: Session, call: str, name: str, calls: int = 1) -> str:
     seed, draw = {
         "random": ("random.seed({})", "random.random()"),
         "numpy.random": ("numpy.random.seed({})", "numpy.random.random()"),
@@ -210,7 +263,7 @@ def _reseeding_snippet(session: Session, call: str, name: str) -> str:
             "",
             "for seed in (1, 2):",
             f"    {seed.format('seed')}",
-            f"    {call}",
+            f"    {call}" if calls == 1 else f"    for _ in range({calls}):\n        {call}",
             f"    print({draw})  # depends on the seed above, unless the call reseeds",
             "",
         ]
@@ -241,7 +294,10 @@ def reproducible(prop: Property, session: Session) -> Outcome:
                 runs.append(session.target.draw_many(configuration, 64))
             except TargetFailed as failed:
                 return _raised(prop, session, configuration, failed)
-    same = [repr(a) == repr(b) for a, b in zip(*runs, strict=True)]
+    strange = [value for value in runs[0] if as_length(value) is None]
+    if strange:
+        return _raised(prop, session, configuration, TargetReturned(no_length(strange[0])))
+    same = [shown(a) == shown(b) for a, b in zip(*runs, strict=True)]
     if all(same):
         return _outcome(prop, "pass", "64 lengths repeated", draws=128)
     detail = f"lengths differ at draw {same.index(False) + 1} of 64 under the same seed"
@@ -269,5 +325,7 @@ def non_finite(prop: Property, session: Session) -> Outcome:
                     notes.append(f"{acc_len} {method}: {failed.summary}")
                 else:
                     refused = False
-                    notes.append(f"{acc_len} {method}: returned {value!r}")
+                    notes.append(f"{acc_len} {method}: returned {shown(value)}")
+    if refused and (silent := _never_answers(session)):
+        return _outcome(prop, "inconclusive", silent)
     return _outcome(prop, "pass" if refused else "fail", "\n".join(notes))

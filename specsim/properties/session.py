@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
+from specsim.loading.failures import shown
 from specsim.properties.certificates import Violation
 from specsim.properties.configurations import LEVELS, METHODS, Course, plan
 from specsim.properties.courses import CourseResult, run_course
@@ -68,7 +69,8 @@ class Settings:
     Raises
     ------
     ValueError
-        If one of them is outside what is allowed.
+        If one of them is outside what is allowed; the tolerance has to be below the total
+        variation that a pass at this effort rules out.
     """
 
     effort: Effort = "standard"
@@ -81,7 +83,7 @@ class Settings:
     def __post_init__(self) -> None:
         if self.effort not in EFFORTS:
             raise ValueError(f"effort must be one of {', '.join(EFFORTS)}, got {self.effort!r}")
-        if not 0.0 < self.alpha < 1.0:
+        if not (_is_number(self.alpha) and 0.0 < self.alpha < 1.0):
             raise ValueError(f"alpha must lie in (0, 1), got {self.alpha!r}")
         if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
             raise ValueError(f"seed must be an integer >= 0, got {self.seed!r}")
@@ -89,13 +91,62 @@ class Settings:
             raise ValueError(
                 f"coupling must be one of {', '.join(COUPLINGS)}, got {self.coupling!r}"
             )
-        unknown = [m for m in self.methods if m not in METHODS]
+        unknown = [str(m) for m in self.methods if m not in METHODS]
         if unknown or not self.methods:
             raise ValueError(
                 f"methods must be some of {', '.join(METHODS)}, got {', '.join(unknown) or 'none'}"
             )
-        if not (math.isfinite(self.tolerance) and 0.0 <= self.tolerance < 1.0):
-            raise ValueError(f"tolerance must lie in [0, 1), got {self.tolerance!r}")
+        # Above delta, a law could be both tolerated and what a pass rules out.
+        delta = LEVELS[self.effort].delta
+        if not (_is_number(self.tolerance) and 0.0 <= self.tolerance < delta):
+            raise ValueError(
+                f"tolerance must lie in [0, {delta:g}), below what the effort {self.effort} rules "
+                f"out, got {self.tolerance!r}"
+            )
+
+
+def as_names(argument: str, names: Iterable[str]) -> tuple[str, ...]:
+    """Return names as a tuple.
+
+    Raises
+    ------
+    TypeError
+        If they are one string, or no iterable of strings; names `argument`.
+    """
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise TypeError(f"{argument} must be a list or tuple of strings, got {shown(names)}")
+    listed = tuple(names)
+    for name in listed:
+        if not isinstance(name, str):
+            raise TypeError(f"{argument} must hold strings only, got {shown(name)}")
+    return listed
+
+
+def as_reasons(expected_failures: Mapping[str, str] | None) -> dict[str, str]:
+    """Return expected failures and their reasons as a dict.
+
+    Raises
+    ------
+    TypeError
+        If they are no mapping of strings to strings.
+    """
+    if expected_failures is None:
+        return {}
+    if not isinstance(expected_failures, Mapping):
+        raise TypeError(
+            f"expected_failures must map property ids to reasons, got {shown(expected_failures)}"
+        )
+    for property_id, reason in expected_failures.items():
+        if not (isinstance(property_id, str) and isinstance(reason, str)):
+            raise TypeError(
+                "expected_failures must map property ids to reasons, both strings, "
+                f"got {shown(property_id)}: {shown(reason)}"
+            )
+    return dict(expected_failures)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def run_in_turn(
@@ -138,7 +189,8 @@ class Session:
     @cached_property
     def courses(self) -> tuple[Course, ...]:
         """The courses of this run."""
-        return plan(self.target.kind, self.settings.effort, self.settings.methods)
+        settings = self.settings
+        return plan(self.target.kind, settings.effort, settings.methods, seed=settings.seed)
 
     @cached_property
     def stream_settings(self) -> StreamSettings:
@@ -171,7 +223,9 @@ class Session:
         """What Hypothesis found among configurations, and the seconds that it took."""
         started = time.perf_counter()
         examples = LEVELS[self.settings.effort].examples
-        found = explore(self.target, self.settings.methods, self.settings.seed, examples)
+        found = explore(
+            self.target, self.settings.methods, self.settings.seed, examples, self.progress
+        )
         return found, time.perf_counter() - started
 
     @property

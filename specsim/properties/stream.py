@@ -159,6 +159,8 @@ class Stream:
         """Lengths judged so far."""
         return self.test.draws
 
+    # The target may have set NumPy to raise, in this process too.
+    @np.errstate(all="ignore")
     def update(self, lengths: list[int] | NDArray[np.int64]) -> None:
         """Judge a block of lengths."""
         if len(self._first) < _KEPT_DRAWS:
@@ -175,6 +177,10 @@ class Stream:
     @property
     def settled(self) -> bool:
         """Whether more draws would not change what is reported."""
+        with np.errstate(all="ignore"):
+            return self._is_settled()
+
+    def _is_settled(self) -> bool:
         if self.test.out_of_support is not None:
             return True
         verdicts = {a.verdict for a in self.aspects().values()}
@@ -342,6 +348,7 @@ class Stream:
     def _claim(self) -> str:
         return _listing(self.names, self.law.pmf)
 
+    @np.errstate(all="ignore")
     def result(self, seconds: float, broken: str | None) -> StreamResult:
         """Return everything known, in plain types."""
         counts = self.test.counts
