@@ -5,10 +5,10 @@ Names are looked up when they are used, so that ``import specsim`` loads neither
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from specsim._version import __version__
+from specsim.lazy import lazy_names
 
 if TYPE_CHECKING:
     from specsim.acceptance import AcceptanceDistribution
@@ -47,13 +47,7 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(home), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:
