@@ -231,13 +231,12 @@ def _listed(text: str) -> list[str]:
 
 
 def _reasons(pairs: list[str]) -> dict[str, str]:
-    reasons = {}
-    for pair in pairs:
-        property_id, equals, reason = pair.partition("=")
-        if not (equals and property_id and reason.strip()):
-            raise typer.BadParameter(f"--expect-failure needs ID=REASON, got {pair!r}")
-        reasons[property_id] = reason.strip()
-    return reasons
+    from specsim.properties.outcome import read_reasons
+
+    try:
+        return read_reasons("--expect-failure", pairs)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def _refusal(message: str) -> typer.Exit:

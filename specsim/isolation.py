@@ -20,7 +20,8 @@ from typing import Any
 
 from specsim._version import __version__
 from specsim.judge import Request
-from specsim.properties.outcome import Outcome, Report, Verdict
+from specsim.properties.outcome import Report, Verdict
+from specsim.report import json_report
 
 
 class RefusedError(Exception):
@@ -102,8 +103,8 @@ class _Run:
                 if event["event"] == "refused":
                     raise RefusedError(event["message"])
                 # Whatever the target left running may keep the pipe open: the report is the end.
-                if event["event"] == "report" and self._so_far is not None:
-                    return self._so_far
+                if event["event"] == "report":
+                    return json_report.from_dict(event["report"])
                 self._note(event)
             reason, slow = self._reason(process), False
         except TimeoutError:
@@ -117,8 +118,6 @@ class _Run:
         return self._report_of_end(reason, "inconclusive" if slow else "fail")
 
     def _note(self, event: dict[str, Any]) -> None:
-        from specsim.report import json_report
-
         self._kind = event.get("kind", self._kind)
         self._judging = event.get("judging", self._judging)
         if event["event"] == "judged":
@@ -162,12 +161,9 @@ class _Run:
             elif ends or prop.id in chosen:
                 # A target that hangs or ends its process fails, whatever was asked for.
                 outcomes.append(
-                    Outcome(
-                        property_id=prop.id,
-                        statement=prop.statement,
-                        verdict=verdict if ends else "inconclusive",
-                        required=prop.required,
-                        detail=reason if ends else f"not judged: {reason}",
+                    prop.outcome(
+                        verdict if ends else "inconclusive",
+                        reason if ends else f"not judged: {reason}",
                         expected=request.expected_failures.get(prop.id),
                     )
                 )

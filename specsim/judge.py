@@ -1,4 +1,4 @@
-"""The process that loads a target and judges it: ``python -m specsim.judge``.
+"""The process that loads a target and judges it, started by `specsim.isolation`.
 
 It reads a request from its standard input and writes events, one JSON object a line, to a file
 descriptor of its own. Everything that the target prints goes to standard error. The process that
@@ -115,8 +115,7 @@ def _judge(request: Request, events: _Events) -> None:
         on_property=lambda name: events.send("judging", judging=name),
         on_report=lambda so_far: events.send("judged", report=json_report.to_dict(so_far)),
     )
-    events.send("judged", report=json_report.to_dict(report))
-    events.send("report")
+    events.send("report", report=json_report.to_dict(report))
 
 
 def main() -> None:

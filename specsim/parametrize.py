@@ -10,7 +10,7 @@ from specsim.checking import describe_callable, open_session
 from specsim.loading.failures import shown
 from specsim.properties.configurations import METHODS
 from specsim.properties.outcome import Effort, Outcome
-from specsim.properties.registry import Property, select
+from specsim.properties.registry import Property, must_be_judged, select
 from specsim.properties.session import DEFAULT_TOLERANCE, Session, Settings, as_names, as_reasons
 from specsim.targets import load_target
 
@@ -163,22 +163,22 @@ def parametrize_with_properties(
     settings = Settings(effort, alpha, seed, coupling, names, tolerance)
     wanted = None if properties is None else as_names("properties", properties)
     reasons = as_reasons(expected_failures)
-    unused = set(reasons)
-    cases = []
-    for target in targets:
-        for check in property_checks(target, kind, settings, wanted, reasons):
-            unused.discard(check.prop.id)
-            cases.append(
-                pytest.param(
-                    check,
-                    id=f"{check.session.target.name}-{check.prop.id}",
-                    marks=expected_failure_marks(check.prop.id, reasons),
-                )
-            )
-    if unused:
-        raise ValueError(f"expected_failures names no judged property: {', '.join(sorted(unused))}")
-    if not cases:
+    checks = [
+        check
+        for target in targets
+        for check in property_checks(target, kind, settings, wanted, reasons)
+    ]
+    must_be_judged(reasons, [check.prop for check in checks])
+    if not checks:
         raise ValueError("targets must name at least one target with a property to judge")
+    cases = [
+        pytest.param(
+            check,
+            id=f"{check.session.target.name}-{check.prop.id}",
+            marks=expected_failure_marks(check.prop.id, reasons),
+        )
+        for check in checks
+    ]
     return pytest.mark.parametrize("check", cases)
 
 

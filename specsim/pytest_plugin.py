@@ -49,19 +49,15 @@ def pytest_collection_modifyitems(session: pytest.Session, items: list[pytest.It
 
 def _items(session: pytest.Session, target: str) -> Iterable[pytest.Item]:
     from specsim.parametrize import expected_failure_marks, property_checks
+    from specsim.properties.outcome import read_reasons
     from specsim.properties.registry import must_be_judged
     from specsim.properties.session import Settings
     from specsim.targets import TargetError
 
     option = session.config.getoption
-    reasons = {}
-    for pair in option("--specsim-expect-failure"):
-        property_id, equals, reason = pair.partition("=")
-        if not (equals and property_id and reason):
-            raise pytest.UsageError(f"--specsim-expect-failure needs ID=REASON, got {pair!r}")
-        reasons[property_id] = reason
     # A usage error has no traceback, and an exit status of its own.
     try:
+        reasons = read_reasons("--specsim-expect-failure", option("--specsim-expect-failure"))
         settings = Settings(
             effort=option("--specsim-effort"),
             alpha=option("--specsim-alpha"),

@@ -5,7 +5,7 @@ Standard library only: the front ends render reports in a process that never imp
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -63,6 +63,30 @@ class Outcome:
     def holds_up_the_run(self) -> bool:
         """Whether this outcome alone makes the run fail."""
         return self.required and self.expected is None and self.verdict in ("fail", "inconclusive")
+
+
+def read_reasons(option: str, pairs: Iterable[str]) -> dict[str, str]:
+    """Return the expected failures that texts like ``S.range=a reason`` name.
+
+    Parameters
+    ----------
+    option
+        What the user calls the option, for the error.
+    pairs
+        ``ID=REASON`` texts.
+
+    Raises
+    ------
+    ValueError
+        If an id or a reason is missing.
+    """
+    reasons = {}
+    for pair in pairs:
+        property_id, _, reason = pair.partition("=")
+        if not (property_id and reason.strip()):
+            raise ValueError(f"{option} needs ID=REASON, got {pair!r}")
+        reasons[property_id] = reason.strip()
+    return reasons
 
 
 @dataclass(frozen=True)

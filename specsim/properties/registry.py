@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from specsim.properties.outcome import Outcome, Verdict
 
 if TYPE_CHECKING:
-    from specsim.properties.outcome import Outcome
     from specsim.properties.session import Session
 
 SAMPLER_KINDS = ("sampler", "vector-sampler", "rates-sampler")
@@ -51,6 +52,10 @@ class Property:
     def check(self, session: Session) -> Outcome:
         """Judge the session's target."""
         return self.judge(self, session)
+
+    def outcome(self, verdict: Verdict, detail: str, **more: Any) -> Outcome:
+        """Return this property's outcome; `more` are further fields of `Outcome`."""
+        return Outcome(self.id, self.statement, verdict, self.required, detail=detail, **more)
 
 
 _REGISTRY: dict[str, Property] = {}

@@ -14,7 +14,7 @@ from specsim.properties.generators import (
     seed_global_generators,
 )
 from specsim.properties.lengths import as_length
-from specsim.properties.outcome import Outcome, Verdict
+from specsim.properties.outcome import Outcome
 from specsim.properties.registry import Property, register
 from specsim.properties.session import Session
 from specsim.targets import Configuration, TargetFailed, TargetRaised, TargetReturned, describe
@@ -33,37 +33,25 @@ def _by_certificates(prop: Property, session: Session) -> Outcome:
         unreturned = session.violations("S.returns")
         if unreturned:
             call = session.target.call_repr(unreturned[0].configuration)
-            return _outcome(
-                prop, "inconclusive", f"not judged: {call} {unreturned[0].message}", **common
+            return prop.outcome(
+                "inconclusive", f"not judged: {call} {unreturned[0].message}", **common
             )
         if not draws:
-            return _outcome(prop, "inconclusive", "not judged: no length was drawn", **common)
+            return prop.outcome("inconclusive", "not judged: no length was drawn", **common)
         detail = f"{draws:,} lengths of {configurations:,} configurations"
-        return _outcome(prop, "pass", detail, **common)
+        return prop.outcome("pass", detail, **common)
     violation = refuting[0]
     call = session.target.call_repr(violation.configuration)
     detail = f"{call} {violation.message}"
     if violation.frames:
         detail += f"\n{violation.frames.rstrip()}"
-    return _outcome(
-        prop,
+    return prop.outcome(
         "fail",
         detail,
         configuration=call,
         snippet=snippets.one_call(session, violation.configuration, 50),
         evidence={"values": list(violation.values), "violations": len(refuting)},
         **common,
-    )
-
-
-def _outcome(prop: Property, verdict: Verdict, detail: str, **more: object) -> Outcome:
-    return Outcome(
-        property_id=prop.id,
-        statement=prop.statement,
-        verdict=verdict,
-        required=prop.required,
-        detail=detail,
-        **more,  # type: ignore[arg-type]
     )
 
 
@@ -79,8 +67,7 @@ def returns(prop: Property, session: Session) -> Outcome:
         return outcome
     lost = session.lost[0]
     call = session.target.call_repr(lost.course.configurations[0])
-    return _outcome(
-        prop,
+    return prop.outcome(
         "fail",
         f"{lost.reason} while drawing {call} ({lost.course.name})",
         configuration=call,
@@ -155,8 +142,7 @@ def unknown_method(prop: Property, session: Session) -> Outcome:
     accepted, refused = _refusals(session)
     if accepted:
         call = accepted[0]
-        return _outcome(
-            prop,
+        return prop.outcome(
             "fail",
             f"{call} returned; an unknown method must raise",
             configuration=call,
@@ -164,14 +150,14 @@ def unknown_method(prop: Property, session: Session) -> Outcome:
             draws=len(accepted),
         )
     if silent := _never_answers(session):
-        return _outcome(prop, "inconclusive", silent)
+        return prop.outcome("inconclusive", silent)
     detail = f"refused with {describe(refused[0][1])}"
     for method in METHODS:
         if method not in session.settings.methods and _answer(session, method, 4.7, 8) is None:
             detail += (
                 f"\n{method} is accepted, but not among the methods given: its law is not judged"
             )
-    return _outcome(prop, "pass", detail)
+    return prop.outcome("pass", detail)
 
 
 @register(
@@ -185,14 +171,14 @@ def unknown_method_error(prop: Property, session: Session) -> Outcome:
     """Judge S.method-error."""
     _, refused = _refusals(session)
     if not refused:
-        return _outcome(prop, "skip", "no unknown method was refused: see S.method")
+        return prop.outcome("skip", "no unknown method was refused: see S.method")
     for method, exception in refused:
         if not issubclass(type(exception), ValueError) or method not in message_of(exception):
             detail = f"method {method!r} was refused with {describe(exception)}"
-            return _outcome(prop, "fail", detail)
+            return prop.outcome("fail", detail)
     if silent := _never_answers(session):
-        return _outcome(prop, "inconclusive", silent)
-    return _outcome(prop, "pass", describe(refused[0][1]))
+        return prop.outcome("inconclusive", silent)
+    return prop.outcome("pass", describe(refused[0][1]))
 
 
 def _ordinary(session: Session) -> list[Configuration]:
@@ -227,8 +213,7 @@ def generators_left_alone(prop: Property, session: Session) -> Outcome:
                 names = reseeded(before, GlobalStates.capture())
             if names:
                 call = session.target.call_repr(configuration)
-                return _outcome(
-                    prop,
+                return prop.outcome(
                     "fail",
                     f"{call} {reseeding(configuration, names).message}",
                     configuration=call,
@@ -238,8 +223,7 @@ def generators_left_alone(prop: Property, session: Session) -> Outcome:
     seen = session.violations(prop.id)
     if seen:
         call = session.target.call_repr(seen[0].configuration)
-        return _outcome(
-            prop,
+        return prop.outcome(
             "fail",
             f"one of many calls like {call} {seen[0].message}",
             configuration=call,
@@ -247,7 +231,7 @@ def generators_left_alone(prop: Property, session: Session) -> Outcome:
             draws=draws,
         )
     known = ", ".join(comparable_generators())
-    return _outcome(prop, "pass", f"states of {known} advance by drawing alone", draws=draws)
+    return prop.outcome("pass", f"states of {known} advance by drawing alone", draws=draws)
 
 
 def _reseeding_snippet(session: Session, call: str, name: str, calls: int = 1) -> str:
@@ -274,7 +258,7 @@ def _raised(
     prop: Property, session: Session, configuration: Configuration, failed: TargetFailed
 ) -> Outcome:
     detail = f"not judged: {session.target.call_repr(configuration)} {failed.summary}"
-    return _outcome(prop, "inconclusive", detail)
+    return prop.outcome("inconclusive", detail)
 
 
 @register(
@@ -299,9 +283,9 @@ def reproducible(prop: Property, session: Session) -> Outcome:
         return _raised(prop, session, configuration, TargetReturned(no_length(strange[0])))
     same = [shown(a) == shown(b) for a, b in zip(*runs, strict=True)]
     if all(same):
-        return _outcome(prop, "pass", "64 lengths repeated", draws=128)
+        return prop.outcome("pass", "64 lengths repeated", draws=128)
     detail = f"lengths differ at draw {same.index(False) + 1} of 64 under the same seed"
-    return _outcome(prop, "fail", detail, draws=128)
+    return prop.outcome("fail", detail, draws=128)
 
 
 @register(
@@ -327,5 +311,5 @@ def non_finite(prop: Property, session: Session) -> Outcome:
                     refused = False
                     notes.append(f"{acc_len} {method}: returned {shown(value)}")
     if refused and (silent := _never_answers(session)):
-        return _outcome(prop, "inconclusive", silent)
-    return _outcome(prop, "pass" if refused else "fail", "\n".join(notes))
+        return prop.outcome("inconclusive", silent)
+    return prop.outcome("pass" if refused else "fail", "\n".join(notes))

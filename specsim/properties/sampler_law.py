@@ -79,9 +79,6 @@ def _judge(prop: Property, session: Session, name: str, *, mixed: bool) -> Outco
     lost = [result.course.name for result in session.lost]
     verdicts = {j.aspect.verdict for j in judged} | ({"inconclusive"} if lost else set())
     common: dict[str, Any] = {
-        "property_id": prop.id,
-        "statement": prop.statement,
-        "required": prop.required,
         "seconds": session.timed_courses[1],
         "draws": sum(j.stream.draws for j in judged),
     }
@@ -95,9 +92,9 @@ def _judge(prop: Property, session: Session, name: str, *, mixed: bool) -> Outco
             detail = f"{worst.stream.label}, in turn with others: {detail}"
         if failing > 1:
             detail += f"\n{failing} of {len(judged)} streams fail"
-        return Outcome(
-            verdict="fail",
-            detail=detail,
+        return prop.outcome(
+            "fail",
+            detail,
             configuration=_calls(session, worst.course),
             snippet=_snippet(session, worst),
             evidence=_evidence(worst) | {"streams": listed},
@@ -109,10 +106,9 @@ def _judge(prop: Property, session: Session, name: str, *, mixed: bool) -> Outco
         lines += [f"{course}: the process ended" for course in lost]
         more = f"\nand {len(lines) - 3} more" if len(lines) > 3 else ""
         detail = "\n".join(lines[:3]) + more
-        evidence = {"streams": listed}
-        return Outcome(verdict="inconclusive", detail=detail, evidence=evidence, **common)
+        return prop.outcome("inconclusive", detail, evidence={"streams": listed}, **common)
     detail = _passing_detail(session, judged, name)
-    return Outcome(verdict="pass", detail=detail, evidence={"streams": listed}, **common)
+    return prop.outcome("pass", detail, evidence={"streams": listed}, **common)
 
 
 def _aspect(stream: StreamResult, name: str) -> Aspect:
@@ -198,7 +194,7 @@ def _passing_detail(session: Session, judged: list[_Judged], name: str) -> str:
             f"{head}: no deviation of {level.delta:g} or more in total variation, "
             f"error {alpha:g}, if the law does not change later"
         )
-        tolerated = [j.stream.label for j in judged if "tolerated" in j.aspect.text]
+        tolerated = [j.stream.label for j in judged if j.aspect.tolerated]
         if tolerated:
             text += (
                 f"\nmeasurably different, but within the {session.settings.tolerance:g} "

@@ -69,11 +69,14 @@ class Aspect:
         What was seen, and how sure that is, in one line.
     log_e
         Log of the e-value against the claim, nats; None outside the support.
+    tolerated
+        Whether it passes although the test rejects the claim itself.
     """
 
     verdict: Verdict
     text: str
     log_e: float | None
+    tolerated: bool = False
 
 
 @dataclass(frozen=True)
@@ -292,9 +295,10 @@ class Stream:
                 f"no deviation of {self.delta:g} or more in total variation, error "
                 f"{self.alpha_run:g}"
             )
-            if test.rejected_by("marginal"):
+            differs = test.rejected_by("marginal")
+            if differs:
                 text += f"; differs from the claim, within the {self.tolerance:g} tolerated"
-            return Aspect("pass", text, log_e)
+            return Aspect("pass", text, log_e, tolerated=differs)
         return Aspect(
             "inconclusive",
             f"the law is within {self.interval.upper:.3g} of the claim in total variation; "
