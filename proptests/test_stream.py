@@ -73,8 +73,21 @@ def test_the_draws_that_a_pass_takes_grow_as_the_deviation_shrinks() -> None:
 def test_frozen_fails_in_all_three_aspects() -> None:
     stream = run(LAW, np.full(30_000, 5))
     assert set(verdicts(stream).values()) == {"fail"}
-    assert stream.draws < 200
     assert "5: 100.0%" in stream.aspects()["distribution"].text
+    # The law and the mean are refuted early; that nothing is fresh takes more to be sure of.
+    early = verdicts(run(LAW, np.full(170, 5)))
+    assert early == {"distribution": "fail", "mean": "fail", "freshness": "inconclusive"}
+
+
+def test_a_run_of_one_length_from_a_wrong_law_is_not_lack_of_freshness() -> None:
+    # Swapped weights give 7 nine times in ten, so 40 of them in a row are no news; 30,000 are.
+    # Wrong by at most 5e-8.
+    law = AcceptanceDistribution.match_expected(7.9, 8)
+    swapped = AcceptanceDistribution.match_expected(7.1, 8)
+    stream = run(law, np.concatenate([np.full(40, 7), draw(swapped, 30_000)]))
+    assert verdicts(stream)["distribution"] == "fail"
+    assert verdicts(stream)["freshness"] == "pass"
+    assert verdicts(run(law, np.full(30_000, 7)))["freshness"] == "fail"
 
 
 def test_a_value_outside_the_support_fails_at_once_and_is_named() -> None:

@@ -21,6 +21,8 @@ _SHARE_TEST, _SHARE_MEAN = 0.9, 0.1
 # A refuted stream is still drawn this far, so that a wrong law and a lack of freshness are told
 # apart rather than stopped at whichever shows first.
 DRAWS_AFTER_REJECTION = 4_000
+# A law closer than this to a fixed length is one, as far as freshness goes.
+_POINT_MASS = 0.005
 # With only freshness refuted, so many times 1/delta² draws: a few times what a pass takes.
 _LONGEST_AFTER_REJECTION = 25.0
 # So many first draws are kept as the failure's record: a target that draws from the operating
@@ -190,7 +192,7 @@ class Stream:
         if "inconclusive" not in verdicts or verdicts == {"fail"}:
             return True
         if self._excluded:
-            return self.draws >= DRAWS_AFTER_REJECTION
+            return self.draws >= self._draws_after_rejection
         # Draws that depend on each other settle their law late, or never.
         return "fail" in verdicts and self.draws >= _LONGEST_AFTER_REJECTION / self.delta**2
 
@@ -243,7 +245,7 @@ class Stream:
         """Say what shows dependence, if laws within `slack` of the claim do not explain it."""
         test = self.test
         cells = np.ix_(self._support - 1, self._support - 1)
-        if self._excluded and np.count_nonzero(test.counts) == 1:
+        if self._excluded and self._is_constant():
             return f"all {self.draws:,} lengths are {self.names[int(test.counts.argmax())]}"
         if test.rejected_by("transitions") and rows_exclude(
             test.pairs[cells], self.law.pmf[self._support - 1], slack, self.alpha
@@ -256,6 +258,20 @@ class Stream:
                 which = "the last one" if lag == 1 else f"the one {lag} draws back"
                 return f"{share:.1%} of lengths equal {which}; {expected:.1%} if independent"
         return None
+
+    @property
+    def _draws_after_rejection(self) -> float:
+        """How far a stream is drawn whose law is refuted: enough to tell a frozen one as well."""
+        return max(DRAWS_AFTER_REJECTION, math.log(self.alpha) / math.log1p(-_POINT_MASS))
+
+    def _is_constant(self) -> bool:
+        """Say whether one length alone was drawn, so often that it is not chance.
+
+        Of draws from any law at least `_POINT_MASS` from a fixed length, so many are all the
+        same with a probability of at most the stream's alpha. A skewed law gives dozens.
+        """
+        constant = np.count_nonzero(self.test.counts) == 1
+        return bool(constant and self.draws >= self._draws_after_rejection)
 
     def _strongest_transition(self, pairs: NDArray[np.int64]) -> str:
         """Say which length follows which one most unlike an independent draw."""
@@ -332,7 +348,8 @@ class Stream:
             return Aspect("fail", self._stale, log_e)
         if not self._span:
             return Aspect("pass", "a fixed length has nothing to be fresh about", 0.0)
-        if self._distribution().verdict == "inconclusive":
+        too_few = self._excluded and self.draws < self._draws_after_rejection
+        if too_few or self._distribution().verdict == "inconclusive":
             return Aspect("inconclusive", "too few draws yet", log_e)
         text = "no dependence on earlier draws seen"
         return Aspect("pass", text + " beyond the wrong law" * self._excluded, log_e)
