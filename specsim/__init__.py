@@ -12,12 +12,13 @@ from specsim.lazy import lazy_names
 
 if TYPE_CHECKING:
     from specsim.acceptance import AcceptanceDistribution
-    from specsim.checking import check
+    from specsim.checking import check, check_trace
     from specsim.evidence.sequential import SequentialTest
     from specsim.parametrize import parametrize_with_properties
     from specsim.properties.outcome import Outcome, Report
     from specsim.sampler import AcceptanceSampler, sample_simulated_acc_len
     from specsim.targets import Configuration, TargetError
+    from specsim.trace.recorder import record
 
 __all__ = [
     "AcceptanceDistribution",
@@ -29,7 +30,9 @@ __all__ = [
     "TargetError",
     "__version__",
     "check",
+    "check_trace",
     "parametrize_with_properties",
+    "record",
     "sample_simulated_acc_len",
 ]
 
@@ -42,7 +45,9 @@ _HOMES = {
     "SequentialTest": "specsim.evidence.sequential",
     "TargetError": "specsim.targets",
     "check": "specsim.checking",
+    "check_trace": "specsim.checking",
     "parametrize_with_properties": "specsim.parametrize",
+    "record": "specsim.trace.recorder",
     "sample_simulated_acc_len": "specsim.sampler",
 }
 

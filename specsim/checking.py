@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
-import inspect
+import os
 import platform
 import sys
 import time
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from specsim._version import __version__
+from specsim.adapters.choose import adapt_target
 from specsim.properties.configurations import METHODS
 from specsim.properties.generators import loaded_torch
 from specsim.properties.outcome import Effort, Outcome, Report
@@ -25,7 +26,8 @@ from specsim.properties.session import (
     as_reasons,
     run_in_turn,
 )
-from specsim.targets import LoadedTarget, TargetError, adapt, detect_kind, load_target, name_of
+from specsim.targets import LoadedTarget, load_target, name_of
+from specsim.trace.session import TraceSession, open_trace
 
 
 def check(
@@ -39,6 +41,8 @@ def check(
     properties: Iterable[str] | None = None,
     methods: Iterable[str] = METHODS,
     tolerance: float = DEFAULT_TOLERANCE,
+    step_method: str | None = None,
+    step_tensor: str | None = None,
     expected_failures: Mapping[str, str] | None = None,
 ) -> Report:
     """Judge a target against the catalogue.
@@ -51,7 +55,9 @@ def check(
     kind
         ``"sampler"`` for ``(acc_len, method, max_len) -> int``, ``"vector-sampler"`` for
         ``(acc_len, method, max_len, n) -> n lengths``, ``"rates-sampler"`` for
-        ``(unconditional_rates, n) -> n lengths``; by default told from the signature.
+        ``(unconditional_rates, n) -> n lengths``; ``"executor"``, ``"dflash"``, ``"eagle"``,
+        ``"accept"`` and ``"chain-accept"`` as `specsim.adapters` describes them; by default told
+        from the signature.
     effort
         ``"quick"`` rules out deviations of 0.05 in total variation, ``"standard"`` 0.02,
         ``"thorough"`` 0.01.
@@ -61,13 +67,18 @@ def check(
     seed
         Decides configurations and the states of the global generators.
     coupling
-        ``"batch"`` or ``"slot"``; samplers have no slots, so both are the same to them.
+        ``"batch"``: an executor draws once a step for all slots; ``"slot"``: once for each slot.
+        Samplers have no slots, so both are the same to them.
     properties
         Ids (``"S.range"``) or letters (``"S"``); all that apply by default.
     methods
         The methods that the target knows, of ``"match-expected"`` and ``"multinomial"``.
     tolerance
         Total variation from the claim that is reported instead of failed.
+    step_method, step_tensor
+        Of an executor with the step protocol: the method that draws a step's lengths, and the
+        attribute that it fills. By default looked for, after a cached buffer, under the names in
+        `specsim.adapters.kinds`.
     expected_failures
         Ids of properties known to fail, with the reason; they do not make the run fail.
 
@@ -87,7 +98,7 @@ def check(
         ids to reasons.
     """
     names = as_names("methods", methods)
-    settings = Settings(effort, alpha, seed, coupling, names, tolerance)
+    settings = Settings(effort, alpha, seed, coupling, names, tolerance, step_method, step_tensor)
     wanted = None if properties is None else as_names("properties", properties)
     reasons = as_reasons(expected_failures)
     loaded = load_target(target) if isinstance(target, str) else describe_callable(target)
@@ -106,6 +117,46 @@ def describe_callable(function: Callable[..., object]) -> LoadedTarget:
     where = f" of {module}" if module else ""
     line = f"# {name} is the target given to specsim.check{where}"
     return LoadedTarget(name, name, function, line)
+
+
+def check_trace(
+    paths: Iterable[str | os.PathLike[str]],
+    *,
+    effort: Effort = "standard",
+    alpha: float = 1e-6,
+    properties: Iterable[str] | None = None,
+    tolerance: float = DEFAULT_TOLERANCE,
+    expected_failures: Mapping[str, str] | None = None,
+) -> Report:
+    """Judge what live engines have recorded with `specsim.record`.
+
+    Parameters
+    ----------
+    paths
+        Folders, one a run; the files in one are those of its ranks.
+    effort, alpha, properties, tolerance, expected_failures
+        As in `check`.
+
+    Returns
+    -------
+    Report
+
+    Raises
+    ------
+    TargetError
+        If a folder holds no trace, or a file no valid header.
+    ValueError, TypeError
+        As `check`.
+    """
+    settings = Settings(effort, alpha, tolerance=tolerance)
+    wanted = None if properties is None else as_names("properties", properties)
+    session = open_trace(paths, settings)
+    return judge_session(
+        session,
+        session.target.name,
+        properties=wanted,
+        expected_failures=as_reasons(expected_failures),
+    )
 
 
 def judge(
@@ -131,27 +182,65 @@ def judge(
     runner
         How courses are run; the command line brings one that uses several processes.
     on_draws, on_property, on_report
-        Told of draws just made, of the property that is judged next, and of all that is judged
-        so far: required properties come first.
+        Told of draws just made, and as `judge_session` says.
+
+    Returns
+    -------
+    Report
+    """
+    session = open_session(loaded, kind, settings)
+    session.runner, session.progress = runner, on_draws
+    chosen = select(session.target.kind, properties)
+    session.wants_streams = any(prop.statistical for prop in chosen)
+    return judge_session(
+        session,
+        loaded.spec,
+        properties=properties,
+        expected_failures=expected_failures,
+        on_property=on_property,
+        on_report=on_report,
+    )
+
+
+def judge_session(
+    session: Session | TraceSession,
+    spec: str,
+    *,
+    properties: Iterable[str] | None = None,
+    expected_failures: Mapping[str, str] | None = None,
+    on_property: Callable[[str], None] = lambda property_id: None,
+    on_report: Callable[[Report], None] = lambda so_far: None,
+) -> Report:
+    """Judge what a session holds.
+
+    Parameters
+    ----------
+    session
+        The target and what was asked for.
+    spec
+        The target as the user named it.
+    properties, expected_failures
+        As in `check`.
+    on_property, on_report
+        Told of the property that is judged next, and of all that is judged so far: required
+        properties come first.
 
     Returns
     -------
     Report
     """
     started = time.perf_counter()
-    session = open_session(loaded, kind, settings)
-    session.runner, session.progress = runner, on_draws
+    kind, settings = session.target.kind, session.settings
     reasons = dict(expected_failures or {})
-    chosen = select(session.target.kind, properties)
-    select(session.target.kind, reasons)
+    chosen = select(kind, properties)
+    select(kind, reasons)
     must_be_judged(reasons, chosen)
-    session.wants_streams = any(prop.statistical for prop in chosen)
     outcomes: dict[str, Outcome] = {}
 
     def so_far() -> Report:
         return Report(
-            target=loaded.spec,
-            kind=session.target.kind,
+            target=spec,
+            kind=kind,
             effort=settings.effort,
             alpha=settings.alpha,
             seed=settings.seed,
@@ -161,8 +250,9 @@ def judge(
             versions=versions(),
         )
 
-    # What an advisory property tries may end a process: by then the required ones are judged.
-    for prop in sorted(chosen, key=lambda prop: not prop.required):
+    # Ranks are forks, and nothing can be forked once another property has used CUDA. What an
+    # advisory property tries may end a process: by then the required ones are judged.
+    for prop in sorted(chosen, key=lambda prop: (prop.id[0] != "R", not prop.required)):
         on_property(prop.id)
         outcome = prop.check(session)
         if prop.id in reasons:
@@ -174,10 +264,7 @@ def judge(
 
 def open_session(loaded: LoadedTarget, kind: str | None, settings: Settings) -> Session:
     """Return a session on a target, after looking whether it can be called at all."""
-    if inspect.isclass(loaded.function):
-        raise TargetError(f"{loaded.spec} is a class; a sampler must be a callable object")
-    target = adapt(loaded.function, kind or detect_kind(loaded.function), loaded.name)
-    return Session(target, loaded.import_line, settings)
+    return Session(adapt_target(loaded, kind, settings), loaded.import_line, settings)
 
 
 def versions() -> dict[str, str]:

@@ -41,6 +41,11 @@ class Kind(str, enum.Enum):
     SAMPLER = "sampler"
     VECTOR_SAMPLER = "vector-sampler"
     RATES_SAMPLER = "rates-sampler"
+    EXECUTOR = "executor"
+    DFLASH = "dflash"
+    EAGLE = "eagle"
+    ACCEPT = "accept"
+    CHAIN_ACCEPT = "chain-accept"
 
 
 class EffortName(str, enum.Enum):
@@ -77,8 +82,12 @@ def _options(
 @app.command()
 def check(
     target: Annotated[
-        str, typer.Argument(help="package.module:attribute or path/to/file.py:attribute")
-    ],
+        str | None, typer.Argument(help="package.module:attribute or path/to/file.py:attribute")
+    ] = None,
+    trace: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="DIR", help="A folder that specsim.record wrote; may be repeated."),
+    ] = None,
     kind: Annotated[
         Kind | None, typer.Option(help="What the target is; by default told from its signature.")
     ] = None,
@@ -89,7 +98,15 @@ def check(
     alpha: Annotated[
         float, typer.Option(help="Largest probability that a correct target is rejected.")
     ] = 1e-6,
-    coupling: Annotated[Coupling, typer.Option(help="For executors.")] = Coupling.BATCH,
+    coupling: Annotated[
+        Coupling, typer.Option(help="Draws of an executor: one a step, or one a slot.")
+    ] = Coupling.BATCH,
+    step_method: Annotated[
+        str | None, typer.Option(help="Method of an executor that draws a step's lengths.")
+    ] = None,
+    step_tensor: Annotated[
+        str | None, typer.Option(help="Attribute of an executor that it draws them into.")
+    ] = None,
     methods: Annotated[
         str, typer.Option(help="Methods that the target knows, separated by commas.")
     ] = "match-expected,multinomial",
@@ -128,15 +145,18 @@ def check(
         Path | None, typer.Option(help="Write the report as HTML (extra: report).")
     ] = None,
 ) -> None:
-    """Judge TARGET against the catalogue of properties.
+    """Judge TARGET, or the trace of a live engine, against the catalogue of properties.
 
     Exit status: 0 if all required properties hold, 1 if one fails or stays inconclusive, 2 if the
     call is wrong or the target cannot be loaded or called.
     """
     from specsim.judge import Request
 
+    if (target is None) == (not trace):
+        raise typer.BadParameter("name either a TARGET or a --trace, and not both")
     request = Request(
-        target=target,
+        target=target or " ".join(map(str, trace or [])),
+        traces=[str(folder) for folder in trace or []],
         kind=None if kind is None else kind.value,
         effort=effort.value,
         alpha=alpha,
@@ -144,6 +164,8 @@ def check(
         coupling=coupling.value,
         methods=_listed(methods),
         tolerance=tolerance,
+        step_method=step_method,
+        step_tensor=step_tensor,
         properties=None if properties is None else _listed(properties),
         expected_failures=_reasons(expect_failure or []),
         jobs=jobs or _cores(),

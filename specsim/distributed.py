@@ -1,8 +1,9 @@
 """Rank agreement: one acceptance length for all ranks of a group, and a check that it is one.
 
 Ranks of a tensor-parallel group that commit different lengths go on from different sequences, and
-hang or diverge some steps later. `AgreedSampler` draws a length that all ranks share;
-`check_ranks` runs a user's own step on every rank and says where the ranks first differ.
+hang or diverge some steps later. `AgreedSampler` draws a length that all ranks share, as does
+`TargetVerifyExecutor` with its `sync`; `check_ranks` runs a user's own step on every rank and says
+where the ranks first differ.
 """
 
 from __future__ import annotations
@@ -11,147 +12,19 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, SupportsIndex, TypeAlias
+from typing import Any, SupportsIndex, TypeAlias
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
-from specsim.acceptance import AcceptanceDistribution
 from specsim.arguments import integer
-from specsim.sampler import AcceptanceSampler, Coupling
+from specsim.verify.ranks import SOURCE, AgreedSampler, must_be_initialised
 
-Sync: TypeAlias = Literal["counter", "broadcast"]
+__all__ = ["AgreedSampler", "RankComparison", "RankReport", "check_ranks"]
+
 StepResult: TypeAlias = "int | Sequence[int] | torch.Tensor | np.ndarray[Any, Any]"
 Lengths: TypeAlias = tuple[int, ...]
-
-_SYNCS = ("counter", "broadcast")
-_SOURCE = 0
-
-
-class AgreedSampler:
-    """Draws acceptance lengths that are the same on every rank of a group.
-
-    ``sync="counter"`` sends nothing: a length is a pure function of the seed, the step and the
-    slot (`AcceptanceSampler.at`), so ranks agree if they have the same seed and count the same
-    steps. ``sync="broadcast"`` sends the lengths of the group's rank 0, so ranks agree whatever
-    their seeds and steps; every rank must make every call.
-
-    Parameters
-    ----------
-    distribution
-        The law to draw from.
-    seed
-        In [0, 2⁶⁴). Required for ``"counter"``, where every rank must pass the same one; None
-        takes one from the operating system.
-    sync
-        ``"counter"`` or ``"broadcast"``.
-    coupling
-        ``"batch"``: all slots share slot 0's length. ``"slot"``: `fill` draws one per slot.
-    group
-        Process group; the default one if None. Only ``"broadcast"`` uses it.
-
-    Attributes
-    ----------
-    sampler : AcceptanceSampler
-        Source of this rank's own lengths.
-    sync : str
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `AcceptanceSampler` does; ValueError if `sync` is unknown, or if `seed` is None and
-        `sync` is ``"counter"``.
-    RuntimeError
-        If `sync` is ``"broadcast"`` and torch.distributed is not initialised.
-    """
-
-    sampler: AcceptanceSampler
-    sync: Sync
-
-    def __init__(
-        self,
-        distribution: AcceptanceDistribution,
-        *,
-        seed: int | None,
-        sync: Sync,
-        coupling: Coupling = "batch",
-        group: dist.ProcessGroup | None = None,
-    ) -> None:
-        if sync not in _SYNCS:
-            raise ValueError(f"sync must be one of 'counter', 'broadcast', got {sync!r}")
-        if sync == "counter" and seed is None:
-            raise ValueError("seed must be the same integer on every rank for 'counter', got None")
-        if sync == "broadcast":
-            _must_be_initialised()
-        self.sampler = AcceptanceSampler(distribution, seed=seed, coupling=coupling)
-        self.sync = sync
-        self._group = group
-
-    def draw(self, step: int) -> int:
-        """Return the length of slot 0 at a step, the same on every rank.
-
-        Parameters
-        ----------
-        step
-            In [0, 2⁶⁴). For ``"broadcast"`` rank 0's counts.
-
-        Returns
-        -------
-        int
-            An acceptance length, in 1 … max_len.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If `step` is not an integer in [0, 2⁶⁴).
-        """
-        length = self.sampler.at(step, 0)
-        if self.sync == "counter":
-            return length
-        sent = torch.tensor([length], dtype=torch.int64, device=_sending_device(self._group))
-        self._broadcast(sent)
-        return int(sent.item())
-
-    def fill(self, lengths: torch.Tensor, step: int | torch.Tensor) -> None:
-        """Write a step's lengths into a tensor, in place; the same on every rank.
-
-        No value is read on the host.
-
-        Parameters
-        ----------
-        lengths : Tensor, shape (bs,), integer
-            Written with acceptance lengths, slot i's into entry i. For ``"broadcast"`` on a
-            device that the group's backend can send from, and of one dtype and batch size on
-            all ranks.
-        step
-            In [0, 2⁶⁴), or an integer tensor of one element on the device of `lengths`. For
-            ``"broadcast"`` rank 0's counts.
-
-        Raises
-        ------
-        TypeError
-            If `lengths` does not hold integers.
-        ValueError
-            If `lengths` is not one-dimensional, or `step` is out of range or on another device.
-        """
-        if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
-            raise TypeError(f"lengths must hold integers, got a tensor of {lengths.dtype}")
-        if lengths.dim() != 1:
-            raise ValueError(f"lengths must have shape (bs,), got {tuple(lengths.shape)}")
-        slots = torch.arange(lengths.shape[0], device=lengths.device)
-        lengths.copy_(self.sampler.at(step, slots))
-        if self.sync == "broadcast":
-            # A collective needs contiguous memory, which a view of a buffer may not be.
-            sent = lengths.contiguous()
-            self._broadcast(sent)
-            if sent is not lengths:
-                lengths.copy_(sent)
-
-    def _broadcast(self, sent: torch.Tensor) -> None:
-        group = dist.group.WORLD if self._group is None else self._group
-        assert group is not None
-        dist.broadcast(sent, src=dist.get_global_rank(group, _SOURCE), group=group)
 
 
 @dataclass(frozen=True)
@@ -270,10 +143,10 @@ def check_ranks(
             print(report)
         sys.exit(not report.passed)
     """
-    _must_be_initialised()
+    must_be_initialised()
     count = integer(steps, "steps", 1)
     rank = dist.get_rank(group)
-    shared = _gather(seed, group)[_SOURCE]
+    shared = _gather(seed, group)[SOURCE]
     with _global_generators_kept():
         _seed_global_generators(shared, 0)
         equal = _compare(step_function, range(count), group)
@@ -330,20 +203,6 @@ def _gather(value: Any, group: dist.ProcessGroup | None) -> list[Any]:
     gathered: list[Any] = [None] * dist.get_world_size(group)
     dist.all_gather_object(gathered, value, group=group)
     return gathered
-
-
-def _sending_device(group: dist.ProcessGroup | None) -> torch.device:
-    """Return where a tensor must be for the group's backend to send it."""
-    if "nccl" in str(dist.get_backend(group)):
-        return torch.device("cuda", torch.cuda.current_device())
-    return torch.device("cpu")
-
-
-def _must_be_initialised() -> None:
-    if not (dist.is_available() and dist.is_initialized()):
-        raise RuntimeError(
-            "torch.distributed must be initialised: call torch.distributed.init_process_group"
-        )
 
 
 @contextmanager

@@ -41,7 +41,7 @@ from specsim.loading.names import (
 )
 from specsim.loading.rewrite import compiled, helpers, missing_import, reason_of
 
-__all__ = ["extract", "extract_target", "load_object", "read_assignments"]
+__all__ = ["bare_object", "extract", "extract_target", "load_object", "read_assignments"]
 
 
 def extract(
@@ -88,6 +88,28 @@ def extract(
     5
     """
     return _take(existing_file(path), attribute, attributes or {}, namespace or {})[0]
+
+
+def bare_object(cls: type, attributes: Mapping[str, object]) -> object:
+    """Return an object made without ``__init__``, with some attributes set.
+
+    Raises
+    ------
+    TargetError
+        If the class makes none, or an attribute cannot be set.
+    """
+    bare: object
+    try:
+        try:
+            bare = object.__new__(cls)
+        except TypeError:
+            # Python wants a class with a built-in base to be made by that base.
+            bare = cls.__new__(cls)  # type: ignore[call-overload]
+        for name, value in attributes.items():
+            object.__setattr__(bare, name, value)
+    except (TypeError, AttributeError) as error:
+        raise TargetError(f"no bare object of {cls.__name__} can be made: {error}") from None
+    return bare
 
 
 def extract_target(
@@ -266,18 +288,7 @@ class _File:
                 cls.__getattr__ = _not_given  # type: ignore[attr-defined]
             if inspect.isabstract(cls):
                 cls.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]
-        bare: object
-        try:
-            try:
-                bare = object.__new__(cls)
-            except TypeError:
-                # Python wants a class with a built-in base to be made by that base.
-                bare = cls.__new__(cls)  # type: ignore[call-overload]
-            for name, value in attributes.items():
-                object.__setattr__(bare, name, value)
-        except (TypeError, AttributeError) as error:
-            raise TargetError(f"no bare object of {cls.__name__} can be made: {error}") from None
-        return bare
+        return bare_object(cls, attributes)
 
     def _closure(self, names: set[str]) -> list[int]:
         chosen: set[int] = set()

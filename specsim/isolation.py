@@ -20,6 +20,7 @@ from typing import Any
 
 from specsim._version import __version__
 from specsim.judge import Request
+from specsim.processes import ending
 from specsim.properties.outcome import Report, Verdict
 from specsim.report import json_report
 
@@ -55,7 +56,7 @@ def run(
     Returns
     -------
     Report
-        The judge's; or, if the target hung or ended the process, one in which S.returns fails
+        The judge's; or, if the target hung or ended the process, one in which ``returns`` fails
         and everything that was still open is inconclusive.
 
     Raises
@@ -128,8 +129,6 @@ class _Run:
         self._on_event(event)
 
     def _reason(self, process: subprocess.Popen[bytes]) -> str:
-        from specsim.workers import ending
-
         with suppress(subprocess.TimeoutExpired):
             process.wait(1.0)
         doing = f" while {self._judging} was judged" if self._judging else ""
@@ -145,7 +144,7 @@ class _Run:
         return reason, slow
 
     def _report_of_end(self, reason: str, verdict: Verdict) -> Report:
-        """Return a report in which S.returns has a verdict, and what was open stays open."""
+        """Return a report in which `returns` has a verdict, and what was open stays open."""
         from specsim.properties.registry import catalogue
         from specsim.properties.registry import select as select_properties
 
@@ -155,7 +154,7 @@ class _Run:
         chosen = {prop.id for prop in select_properties(self._kind, request.properties)}
         outcomes = []
         for prop in catalogue(self._kind):
-            ends = prop.id == "S.returns"
+            ends = prop.name == "returns"
             if prop.id in judged and not ends:
                 outcomes.append(judged[prop.id])
             elif ends or prop.id in chosen:

@@ -14,7 +14,10 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from specsim.properties.session import Settings
 
 # A progress event for every block of every stream would be most of what is sent.
 _PROGRESS_SECONDS = 0.1
@@ -25,6 +28,7 @@ class Request:
     """What the command line asks of the judge; plain types, sent as JSON."""
 
     target: str
+    traces: list[str]
     kind: str | None
     effort: str
     alpha: float
@@ -32,6 +36,8 @@ class Request:
     coupling: str
     methods: list[str]
     tolerance: float
+    step_method: str | None
+    step_tensor: str | None
     properties: list[str] | None
     expected_failures: dict[str, str]
     jobs: int
@@ -68,21 +74,14 @@ def _judge(request: Request, events: _Events) -> None:
     # All of specsim's own imports come first: loading a target puts the current folder on the path,
     # and what lies there must not be taken for a module of the standard library.
     from specsim.checking import judge, open_session
-    from specsim.extract import extract_target
+    from specsim.extract_executor import extract_any
+    from specsim.processes import obstacle_to_forking
     from specsim.properties.generators import own_generators
     from specsim.properties.session import Settings, run_in_turn
     from specsim.report import json_report
     from specsim.targets import TargetFailed, load_target
-    from specsim.workers import forked, obstacle_to_forking
+    from specsim.workers import forked
 
-    if request.extract:
-        loaded, notes = extract_target(
-            request.target, attributes=request.attributes, namespace=request.namespace
-        )
-        for note in notes:
-            events.send("note", text=note)
-    else:
-        loaded = load_target(request.target)
     settings = Settings(
         request.effort,  # type: ignore[arg-type]
         request.alpha,
@@ -90,7 +89,23 @@ def _judge(request: Request, events: _Events) -> None:
         request.coupling,
         tuple(request.methods),
         request.tolerance,
+        request.step_method,
+        request.step_tensor,
     )
+    if request.traces:
+        _judge_trace(request, settings, events)
+        return
+    if request.extract:
+        loaded, notes = extract_any(
+            request.target,
+            request.kind,
+            attributes=request.attributes,
+            namespace=request.namespace,
+        )
+        for note in notes:
+            events.send("note", text=note)
+    else:
+        loaded = load_target(request.target)
     session = open_session(loaded, request.kind, settings)
     events.send("loaded", kind=session.target.kind, judging="the first call")
     # One call first: what the target imports when it is first called is then in every fork.
@@ -118,10 +133,29 @@ def _judge(request: Request, events: _Events) -> None:
     events.send("report", report=json_report.to_dict(report))
 
 
+def _judge_trace(request: Request, settings: Settings, events: _Events) -> None:
+    """Judge what was recorded: nothing of the user's runs, so nothing has to be kept apart."""
+    from specsim.checking import judge_session
+    from specsim.report import json_report
+    from specsim.trace.session import open_trace
+
+    session = open_trace(request.traces, settings, events.drawn)
+    events.send("loaded", kind=session.target.kind, judging="the trace")
+    report = judge_session(
+        session,
+        request.target,
+        properties=request.properties,
+        expected_failures=request.expected_failures,
+        on_property=lambda name: events.send("judging", judging=name),
+        on_report=lambda so_far: events.send("judged", report=json_report.to_dict(so_far)),
+    )
+    events.send("report", report=json_report.to_dict(report))
+
+
 def main() -> None:
     """Serve one request."""
+    from specsim.processes import die_with_parent, flush_streams
     from specsim.targets import TargetError
-    from specsim.workers import die_with_parent, flush_streams
 
     die_with_parent()
     # High up, where a target that closes or writes to low descriptors does not find it.

@@ -119,6 +119,8 @@ def parametrize_with_properties(
     properties: Iterable[str] | None = None,
     methods: Iterable[str] = METHODS,
     tolerance: float = DEFAULT_TOLERANCE,
+    step_method: str | None = None,
+    step_tensor: str | None = None,
 ) -> Callable[[_Test], _Test]:
     """Return a decorator that runs a test once for each target and property.
 
@@ -133,7 +135,7 @@ def parametrize_with_properties(
     expected_failures
         Ids of properties known to fail, with the reason: these tests are strict xfails, for
         each of the targets. Targets with different known failures take a decorator each.
-    kind, effort, alpha, seed, coupling, properties, methods, tolerance
+    kind, effort, alpha, seed, coupling, properties, methods, tolerance, step_method, step_tensor
         As in `specsim.check`; the effort is ``"quick"`` by default, the one for every commit.
 
     Returns
@@ -160,7 +162,7 @@ def parametrize_with_properties(
     if isinstance(targets, str) or not isinstance(targets, Iterable):
         raise TypeError(f"targets must be a list of callables or texts, got {shown(targets)}")
     names = as_names("methods", methods)
-    settings = Settings(effort, alpha, seed, coupling, names, tolerance)
+    settings = Settings(effort, alpha, seed, coupling, names, tolerance, step_method, step_tensor)
     wanted = None if properties is None else as_names("properties", properties)
     reasons = as_reasons(expected_failures)
     checks = [

@@ -20,7 +20,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("specsim", "simulated acceptance lengths")
     add = group.addoption
     add("--specsim-target", metavar="TARGET", help="package.module:attribute or file.py:attribute")
-    add("--specsim-kind", metavar="KIND", help="sampler, vector-sampler or rates-sampler")
+    add("--specsim-kind", metavar="KIND", help="what the target is: sampler, executor, …")
+    add("--specsim-coupling", default="batch", metavar="NAME", help="of executors: batch or slot")
     add("--specsim-effort", default="quick", metavar="EFFORT", help="quick, standard, thorough")
     add("--specsim-seed", default=0, type=int, metavar="N", help="decides the configurations")
     add("--specsim-alpha", default=1e-6, type=float, metavar="P", help="false-alarm probability")
@@ -62,6 +63,7 @@ def _items(session: pytest.Session, target: str) -> Iterable[pytest.Item]:
             effort=option("--specsim-effort"),
             alpha=option("--specsim-alpha"),
             seed=option("--specsim-seed"),
+            coupling=option("--specsim-coupling"),
             methods=tuple(m.strip() for m in option("--specsim-methods").split(",")),
         )
         checks = property_checks(target, option("--specsim-kind"), settings, expected=reasons)

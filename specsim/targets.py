@@ -1,6 +1,8 @@
-"""Tells what kind of target a callable is, and calls it in one uniform way.
+"""Tells what kind of sampler a callable is, and calls it in one uniform way.
 
-Standard library only, so that a wrong call is answered before anything heavy is imported.
+Other kinds of target, executors say, are in `specsim.adapters`; what all that draw lengths have
+in common is `LengthTarget`. Standard library only, so that a wrong call is answered before
+anything heavy is imported.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from specsim.loading.failures import (
     TargetError,
@@ -26,12 +29,15 @@ __all__ = [
     "ENGINE_NAMES",
     "KINDS",
     "Configuration",
+    "LengthTarget",
     "LoadedTarget",
+    "Program",
     "Target",
     "TargetError",
     "TargetFailed",
     "TargetRaised",
     "TargetReturned",
+    "Violation",
     "adapt",
     "check_callable",
     "describe",
@@ -47,7 +53,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "vector-sampler": ("acc_len", "method", "max_len", "n"),
     "rates-sampler": ("unconditional_rates", "n"),
 }
-"""The kinds of target, and the arguments that each is called with, by position."""
+"""The kinds of sampler, and the arguments that each is called with, by position."""
 
 ENGINE_NAMES = ("simulate_acc_len", "simulate_acc_method", "max_len")
 """What engines call a sampler's arguments; used for a target that takes keywords only."""
@@ -106,6 +112,12 @@ class Configuration:
         return f"{name}({', '.join(_literal(value) for value in self.arguments(kind, n))})"
 
     @property
+    def size(self) -> tuple[int, int, float]:
+        """Order of simplicity: smaller is easier to read."""
+        digits = len(repr(self.rates if self.acc_len is None else self.acc_len))
+        return (self.max_len, digits, abs(self.acc_len or 0.0))
+
+    @property
     def label(self) -> str:
         """A short name for reports."""
         if self.rates is None:
@@ -114,6 +126,98 @@ class Configuration:
         if len(shown) > 4:
             shown = [*shown[:2], "…", shown[-1]]
         return f"rates {', '.join(shown)}, max_len {self.max_len}"
+
+
+@dataclass(frozen=True)
+class Violation:
+    """What a target did, or did not do, that refutes a property by itself.
+
+    Attributes
+    ----------
+    name
+        The refuted property's id without its letter.
+    configuration
+        What the target was called with.
+    message
+        What was returned and what was allowed.
+    values
+        The values returned in that call or block, as text, the offending one among them.
+    frames
+        The target's own part of the traceback, if it raised.
+    """
+
+    name: str
+    configuration: Configuration
+    message: str
+    values: tuple[str, ...] = ()
+    frames: str = ""
+
+    @property
+    def size(self) -> tuple[int, int, float]:
+        """Order of simplicity, its configuration's."""
+        return self.configuration.size
+
+
+@dataclass(frozen=True)
+class Program:
+    """How a snippet draws lengths from a target.
+
+    Attributes
+    ----------
+    length
+        Expression for one more length.
+    setup
+        Lines that come before, once.
+    many
+        Gives the expression for n lengths; by default `length` n times.
+    """
+
+    length: str
+    setup: tuple[str, ...] = ()
+    many: Callable[[int], str] | None = None
+
+    def lengths(self, n: int) -> str:
+        """Return an expression for n lengths."""
+        if self.many is not None:
+            return self.many(n)
+        return f"[{self.length} for _ in range({n})]"
+
+
+class LengthTarget(Protocol):
+    """A target that draws acceptance lengths, of whatever kind."""
+
+    @property
+    def name(self) -> str:
+        """Expression for the target in a snippet."""
+
+    @property
+    def kind(self) -> str:
+        """What kind of target it is."""
+
+    @property
+    def gave(self) -> str:
+        """What it does with a length, for messages: ``"returned"``, say."""
+
+    def draw_many(self, config: Configuration, n: int) -> list[object]:
+        """Draw n lengths, types unchanged.
+
+        Raises
+        ------
+        TargetFailed
+            If the target raises, or returns what holds no lengths.
+        """
+
+    def call_repr(self, config: Configuration, n: int = 1) -> str:
+        """Return the Python call that a configuration stands for, as text that runs."""
+
+    def program(self, config: Configuration, number: int = 1) -> Program:
+        """Return how a snippet draws lengths; `number` tells several in one snippet apart."""
+
+    def renew(self) -> None:
+        """Forget what was kept for drawing: the next draws are from new objects."""
+
+    def noticed(self) -> list[Violation]:
+        """Return, once, what draws have shown besides their lengths."""
 
 
 @dataclass(frozen=True)
@@ -130,12 +234,15 @@ class Target:
         The callable.
     by_name
         Whether it is called with the engines' keywords instead of by position.
+    gave
+        What it does with a length, for messages.
     """
 
     name: str
     kind: str
     function: Callable[..., object]
     by_name: bool = False
+    gave: str = "returned"
 
     def draw_many(self, config: Configuration, n: int) -> list[object]:
         """Draw n lengths and return them as the target gave them, types unchanged.
@@ -166,6 +273,20 @@ class Target:
             raise
         except BaseException as exception:
             raise TargetRaised(exception, target_frames(exception)) from None
+
+    def renew(self) -> None:
+        """Do nothing: a sampler is called anew for each length."""
+
+    def noticed(self) -> list[Violation]:
+        """Return nothing: a sampler gives lengths alone."""
+        return []
+
+    def program(self, config: Configuration, number: int = 1) -> Program:
+        """Return how a snippet draws lengths."""
+        call = self.call_repr(config)
+        if self.kind == "sampler":
+            return Program(call)
+        return Program(f"{call}[0]", many=functools.partial(self.call_repr, config))
 
     def call_repr(self, config: Configuration, n: int = 1) -> str:
         """Return the Python call of this target, as text that runs."""

@@ -65,7 +65,7 @@ def load_target(spec: str) -> LoadedTarget:
     ------
     TargetError
         If there is no such module, file or attribute, if importing it fails, or if it is not
-        a callable that returns lengths.
+        callable.
     """
     value, name = load_object(spec)
     return LoadedTarget(spec, name, callable_or_error(value, spec), import_line(spec))
@@ -139,18 +139,13 @@ def import_line(spec: str) -> str:
 
 
 def callable_or_error(value: object, spec: str) -> Callable[..., object]:
-    """Return `value` if a sampler can be called through it.
+    """Return `value` if it can be called; a class is for its adapter to judge.
 
     Raises
     ------
     TargetError
-        If it is not callable, or a class.
+        If it is not callable.
     """
-    if inspect.isclass(value):
-        raise TargetError(
-            f"{spec} is a class; a target is called for lengths, so name a function, a method "
-            "or an instance"
-        )
     if not callable(value):
         raise TargetError(f"{spec} is not callable: it is of type {type(value).__name__}")
     return value

@@ -7,60 +7,27 @@ configuration or a stream drew from it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from specsim.loading.failures import shown
 from specsim.properties.configurations import law_of
 from specsim.properties.lengths import as_length, numpy_types, wrong_types
-from specsim.targets import Configuration, TargetFailed
+from specsim.targets import Configuration, TargetFailed, Violation
 
 # A multinomial length this far outside the range is the end itself but for a chance of 1e-15.
 _FAR = 8.5
 
 
-@dataclass(frozen=True)
-class Violation:
-    """A length, or the lack of one, that refutes a property.
-
-    Attributes
-    ----------
-    property_id
-        The refuted property.
-    configuration
-        What the target was called with.
-    message
-        What was returned and what was allowed.
-    values
-        The values returned in that call or block, as text, the offending one among them.
-    frames
-        The target's own part of the traceback, if it raised.
-    """
-
-    property_id: str
-    configuration: Configuration
-    message: str
-    values: tuple[str, ...] = ()
-    frames: str = ""
-
-    @property
-    def size(self) -> tuple[int, int, float]:
-        """Order of simplicity: smaller is easier to read."""
-        c = self.configuration
-        digits = len(repr(c.rates if c.acc_len is None else c.acc_len))
-        return (c.max_len, digits, abs(c.acc_len or 0.0))
-
-
 def failure(configuration: Configuration, failed: TargetFailed) -> Violation:
     """Return the violation of a target that did not return lengths."""
-    return Violation("S.returns", configuration, failed.summary, (), failed.frames_text)
+    return Violation("returns", configuration, failed.summary, (), failed.frames_text)
 
 
 def reseeding(configuration: Configuration, generators: Sequence[str]) -> Violation:
     """Return the violation of calls that reseeded global generators."""
     message = f"reseeded the global generator of {' and '.join(generators)}"
-    return Violation("S.generators", configuration, message, tuple(generators))
+    return Violation("generators", configuration, message, tuple(generators))
 
 
 def no_length(value: object) -> str:
@@ -69,7 +36,9 @@ def no_length(value: object) -> str:
 
 
 @np.errstate(all="ignore")  # the target may have set it to raise
-def violations(configuration: Configuration, values: Sequence[object]) -> list[Violation]:
+def violations(
+    configuration: Configuration, values: Sequence[object], gave: str = "returned"
+) -> list[Violation]:
     """Hold returned values against every statement that a single one can refute.
 
     Parameters
@@ -78,6 +47,8 @@ def violations(configuration: Configuration, values: Sequence[object]) -> list[V
         What the target was called with.
     values
         What it returned, types unchanged.
+    gave
+        What the target does with a length, for messages.
 
     Returns
     -------
@@ -87,33 +58,33 @@ def violations(configuration: Configuration, values: Sequence[object]) -> list[V
     found: list[Violation] = []
     top = configuration.max_len
 
-    def add(property_id: str, message: str, offending: Sequence[object]) -> None:
+    def add(name: str, message: str, offending: Sequence[object]) -> None:
         excerpt = tuple(shown(v) for v in [*offending[:1], *values[:8]])
-        found.append(Violation(property_id, configuration, message, excerpt))
+        found.append(Violation(name, configuration, message, excerpt))
 
     strange = [v for v in values if as_length(v) is None]
     if strange:
-        add("S.returns", no_length(strange[0]), strange)
+        add("returns", no_length(strange[0]), strange)
     if wrong := wrong_types(values):
         culprits = [v for v in values if wrong_types([v])]
         add(
-            "S.type",
-            f"returned {shown(culprits[0])} of type {wrong[0]}; an int is expected",
+            "type",
+            f"{gave} {shown(culprits[0])} of type {wrong[0]}; an int is expected",
             culprits,
         )
     if numpy := numpy_types(values):
-        add("S.plain-int", f"returned a {numpy[0]}, not a plain int", values)
+        add("plain-int", f"returned a {numpy[0]}, not a plain int", values)
 
     lengths = {length: v for v in values if (length := as_length(v)) is not None}
     outside = [v for length, v in lengths.items() if not 1 <= length <= top]
     if outside:
-        add("S.range", f"returned {shown(outside[0])}, outside [1, {top}]", outside)
+        add("range", f"{gave} {shown(outside[0])}, outside [1, {top}]", outside)
     pmf = law_of(configuration).pmf
     impossible = [v for length, v in lengths.items() if 1 <= length <= top and not pmf[length - 1]]
     if impossible:
         support = [k + 1 for k in range(top) if pmf[k]]
         claimed = str(support) if len(support) <= 4 else f"{support[0]} … {support[-1]}"
-        add("S.support", f"returned {shown(impossible[0])}; possible are {claimed}", impossible)
+        add("support", f"{gave} {shown(impossible[0])}; possible are {claimed}", impossible)
 
     acc_len, method = configuration.acc_len, configuration.method
     if acc_len is None:
@@ -121,11 +92,11 @@ def violations(configuration: Configuration, values: Sequence[object]) -> list[V
     if method == "match-expected" and 1 <= acc_len <= top and acc_len == int(acc_len):
         stray = [v for length, v in lengths.items() if length != int(acc_len)]
         if stray:
-            add("S.integers", f"returned {shown(stray[0])}; always {int(acc_len)} expected", stray)
+            add("integers", f"{gave} {shown(stray[0])}; always {int(acc_len)} expected", stray)
     margin = _FAR if method == "multinomial" else 0.0
     if acc_len < 1 - margin or acc_len > top + margin:
         end = 1 if acc_len < 1 else top
         stray = [v for length, v in lengths.items() if length != end]
         if stray:
-            add("S.clamping", f"returned {shown(stray[0])}; always {end} expected", stray)
+            add("clamping", f"{gave} {shown(stray[0])}; always {end} expected", stray)
     return found

@@ -6,6 +6,7 @@ clamped one in a million draws, at 1.2 it takes hundreds.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import numpy as np
 
 from specsim.acceptance import AcceptanceDistribution
 from specsim.properties.outcome import EFFORTS, Effort
+from specsim.properties.registry import SAMPLER_KINDS
 from specsim.targets import Configuration
 
 Mode: TypeAlias = Literal["alone", "interleaved", "joint"]
@@ -147,7 +149,7 @@ def plan(
     Parameters
     ----------
     kind
-        ``"sampler"``, ``"vector-sampler"`` or ``"rates-sampler"``.
+        A kind of target that draws lengths.
     effort
         A higher effort adds courses to those of the lower ones.
     methods
@@ -161,6 +163,8 @@ def plan(
         24 streams for quick, 34 for standard, 44 for thorough, fewer for one method or rates.
     """
     efforts = EFFORTS[: EFFORTS.index(effort) + 1]
+    # At 0 or below an executor's simulation is off.
+    least = -math.inf if kind in SAMPLER_KINDS else 0.0
     if kind == "rates-sampler":
         alone = [
             Configuration(None, None, len(rates) + 1, rates)
@@ -175,6 +179,7 @@ def plan(
             for method in methods
             for level in efforts
             for acc_len, max_len in _LENGTHS[method][level]
+            if acc_len > least
         ]
         # Alike in all but one thing each, which a coarse cache key would leave out: the
         # fraction, its second decimal, max_len and the method.

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from specsim.properties.certificates import (
-    Violation,
     failure,
     no_length,
     reseeding,
@@ -20,7 +19,13 @@ from specsim.properties.generators import GlobalStates, own_generators, reseeded
 from specsim.properties.lengths import as_length
 from specsim.properties.pairs import PairStream
 from specsim.properties.stream import Stream, StreamResult, StreamSettings
-from specsim.targets import Configuration, Target, TargetFailed, TargetReturned
+from specsim.targets import (
+    Configuration,
+    LengthTarget,
+    TargetFailed,
+    TargetReturned,
+    Violation,
+)
 
 # Each block is half as long again as the one before: a frozen length shows after dozens of
 # draws, and a look costs milliseconds that long streams should not pay often.
@@ -28,6 +33,7 @@ _FIRST_BLOCK, _GROWTH, _LARGEST_BLOCK = 32, 1.5, 50_000
 # What is beyond any length is cut to what arrays of lengths can hold.
 _LARGEST_INTEGER = 2**62
 # A vector kind is asked for small vectors too: state may be kept between calls.
+_VECTOR_KINDS = ("vector-sampler", "rates-sampler")
 _VECTOR_SIZES = (1, 2, 3, 7, 16, 64, 256)
 
 
@@ -41,7 +47,7 @@ class CourseResult:
 
 
 def run_course(
-    target: Target,
+    target: LengthTarget,
     course: Course,
     settings: StreamSettings,
     progress: Callable[[int], None] = lambda draws: None,
@@ -66,6 +72,7 @@ def run_course(
     broken: str | None = None
     found: dict[str, Violation] = {}
     drawn, block = 0, float(_FIRST_BLOCK)
+    target.renew()
     with own_generators(settings.seed, course.name):
         while broken is None and drawn < settings.budget:
             if all(stream.settled for stream in streams):
@@ -76,11 +83,13 @@ def run_course(
                 values_of_each = _draw(target, course, size, order)
                 _look_at_generators(before, configs, found)
                 lengths = [
-                    _lengths(config, values, found)
+                    _lengths(config, values, found, target.gave)
                     for config, values in zip(configs, values_of_each, strict=True)
                 ]
+                for violation in target.noticed():
+                    found.setdefault(violation.name, violation)
             except _BrokenError as error:
-                found.setdefault("S.returns", failure(error.configuration, error.failed))
+                found.setdefault("returns", failure(error.configuration, error.failed))
                 broken = error.failed.summary
                 break
             for stream, values in zip(streams, lengths, strict=course.mode != "joint"):
@@ -109,7 +118,7 @@ def _streams(kind: str, course: Course, settings: StreamSettings) -> list[Stream
 
 
 def _draw(
-    target: Target, course: Course, size: int, order: np.random.Generator
+    target: LengthTarget, course: Course, size: int, order: np.random.Generator
 ) -> list[list[object]]:
     """Draw `size` values from each configuration of the course."""
     configs = course.configurations
@@ -122,7 +131,7 @@ def _draw(
             raise _BrokenError(configs[index], failed) from None
 
     if course.mode == "alone":
-        if target.kind == "sampler":
+        if target.kind not in _VECTOR_KINDS:
             call(0, size)
         while len(values[0]) < size:
             wanted = int(order.choice(_VECTOR_SIZES)) if size < 1_000 else size
@@ -139,19 +148,21 @@ def _look_at_generators(
     before: GlobalStates, configs: tuple[Configuration, ...], found: dict[str, Violation]
 ) -> None:
     """Note if the calls of one block reseeded a global generator."""
-    if "S.generators" in found:
+    if "generators" in found:
         return
     names = reseeded(before, GlobalStates.capture())
     if names:
-        found["S.generators"] = reseeding(configs[0], names)
+        found["generators"] = reseeding(configs[0], names)
 
 
-def _lengths(config: Configuration, values: list[object], found: dict[str, Violation]) -> list[int]:
+def _lengths(
+    config: Configuration, values: list[object], found: dict[str, Violation], gave: str
+) -> list[int]:
     """Note what is wrong with the values of one block, and return the lengths among them."""
     if set(map(type, values)) == {int} and set(values) <= set(law_of(config).support):
         return values  # type: ignore[return-value]
-    for violation in violations(config, values):
-        found.setdefault(violation.property_id, violation)
+    for violation in violations(config, values, gave):
+        found.setdefault(violation.name, violation)
     lengths = [as_length(value) for value in values]
     if None in lengths:
         culprit = values[lengths.index(None)]

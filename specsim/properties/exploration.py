@@ -7,18 +7,19 @@ and a violation is a proof by itself, so shrinking looks for a simpler proof, ne
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 
 import hypothesis
-from hypothesis import HealthCheck, Phase
+from hypothesis import Phase
 from hypothesis import strategies as st
 
-from specsim.properties.certificates import Violation, failure, reseeding, violations
+from specsim.properties.certificates import failure, reseeding, violations
 from specsim.properties.generators import GlobalStates, own_generators, reseeded
+from specsim.properties.hypothesis_runs import outside_tests, search_settings
 from specsim.properties.lengths import as_length
-from specsim.targets import Configuration, Target, TargetFailed
+from specsim.properties.registry import SAMPLER_KINDS
+from specsim.targets import Configuration, LengthTarget, TargetFailed, Violation
 
 DRAWS_EACH = 12
 _LARGEST = 64
@@ -41,14 +42,18 @@ class Exploration:
     violations: dict[str, Violation]
 
 
-def acceptance_lengths(max_len: int) -> st.SearchStrategy[float]:
-    """Return a strategy for configured lengths: both ends, beyond them, and integers included."""
+def acceptance_lengths(max_len: int, *, forced: bool = False) -> st.SearchStrategy[float]:
+    """Return a strategy for configured lengths: both ends, beyond them, and integers included.
+
+    A length to force is above 0, as simulation is off below.
+    """
+    low = st.floats(0.01, 1.0) if forced else st.floats(-20.0, 1.0)
     return st.one_of(
         st.integers(1, max_len).map(float),
         st.integers(100, 100 * max_len).map(lambda hundredths: hundredths / 100),
         st.floats(1.0, float(max_len)),
         st.floats(max_len, max_len + 20.0),
-        st.floats(-20.0, 1.0),
+        low,
     )
 
 
@@ -64,13 +69,16 @@ def configurations(kind: str, methods: Iterable[str]) -> st.SearchStrategy[Confi
         )
     return tops.flatmap(
         lambda top: st.builds(
-            Configuration, acceptance_lengths(top), st.sampled_from(list(methods)), st.just(top)
+            Configuration,
+            acceptance_lengths(top, forced=kind not in SAMPLER_KINDS),
+            st.sampled_from(list(methods)),
+            st.just(top),
         )
     )
 
 
 def explore(
-    target: Target,
+    target: LengthTarget,
     methods: Iterable[str],
     seed: int,
     examples: int,
@@ -98,6 +106,7 @@ def explore(
     def look(configuration: Configuration) -> list[Violation]:
         nonlocal tried, drawn
         tried += 1
+        target.renew()
         with own_generators(seed, configuration):
             before = GlobalStates.capture()
             try:
@@ -107,35 +116,25 @@ def explore(
             else:
                 drawn += sum(as_length(value) is not None for value in values)
                 progress(len(values))
-                seen = violations(configuration, values)
+                seen = [*violations(configuration, values, target.gave), *target.noticed()]
             # Once is a proof, and following a generator far takes long.
-            if "S.generators" not in found:
+            if "generators" not in found:
                 names = reseeded(before, GlobalStates.capture())
                 seen += [reseeding(configuration, names)] if names else []
         for violation in seen:
-            best = found.get(violation.property_id)
+            best = found.get(violation.name)
             if best is None or violation.size < best.size:
-                found[violation.property_id] = violation
+                found[violation.name] = violation
         return seen
 
     def search(wanted: str | None) -> None:
         phases = [Phase.generate] if wanted is None else [Phase.generate, Phase.shrink]
 
         @hypothesis.seed(seed)
-        @hypothesis.settings(
-            database=None,
-            deadline=None,
-            derandomize=False,
-            max_examples=examples,
-            phases=phases,
-            print_blob=False,
-            report_multiple_bugs=False,
-            suppress_health_check=list(HealthCheck),
-            verbosity=hypothesis.Verbosity.quiet,
-        )
+        @search_settings(examples, phases)
         @hypothesis.given(strategy)
         def body(configuration: Configuration) -> None:
-            if any(v.property_id == wanted for v in look(configuration)):
+            if any(v.name == wanted for v in look(configuration)):
                 raise _Refuted
 
         # A target with memory may not repeat itself; the proof was noted when it happened.
@@ -144,16 +143,10 @@ def explore(
 
     def search_all() -> None:
         search(None)
-        for property_id in sorted(found.keys() - {"S.generators"}):
-            search(property_id)
+        for name in sorted(found.keys() - {"generators"}):
+            search(name)
 
-    if hypothesis.currently_in_test_context():
-        # The caller is a Hypothesis test, and refuses another one inside it; its context ends
-        # at the thread.
-        with ThreadPoolExecutor(1) as thread:
-            thread.submit(search_all).result()
-    else:
-        search_all()
+    outside_tests(search_all)
     return Exploration(tried, drawn, found)
 
 

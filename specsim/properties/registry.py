@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from specsim.properties.outcome import Outcome, Verdict
 
 if TYPE_CHECKING:
     from specsim.properties.session import Session
+    from specsim.trace.session import TraceSession
 
 SAMPLER_KINDS = ("sampler", "vector-sampler", "rates-sampler")
+LENGTH_KINDS: dict[str, tuple[str, ...]] = {
+    "S": SAMPLER_KINDS,
+    "E": ("executor",),
+    "D": ("dflash",),
+    "A": ("eagle",),
+}
+"""The kinds of target that draw lengths, by the letter of their properties."""
+
+_ORDER = "SEFTDAGRL"
+
+Judge: TypeAlias = "Callable[[Property, Any], Outcome]"
+"""Takes a property and a session of the target's kind, and returns the outcome."""
 
 
 class UnknownPropertyError(ValueError):
@@ -28,8 +41,6 @@ class Property:
         A letter for the subject and a name: ``"S.distribution"``.
     statement
         The property in one sentence.
-    kinds
-        Kinds of target it applies to.
     required
         Whether a run needs it to hold; advisory properties are reported only.
     source
@@ -37,21 +48,30 @@ class Property:
     statistical
         Whether it is decided by streams of draws, with a promised error rate, rather than by
         single calls.
-    judge
-        Takes a session and returns the outcome.
+    judges
+        How it is judged, by the kind of target.
     """
 
     id: str
     statement: str
-    kinds: tuple[str, ...]
     required: bool
     source: str
     statistical: bool
-    judge: Callable[[Property, Session], Outcome]
+    judges: dict[str, Judge] = field(compare=False)
 
-    def check(self, session: Session) -> Outcome:
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Kinds of target that it applies to."""
+        return tuple(self.judges)
+
+    @property
+    def name(self) -> str:
+        """The id without its letter: the same statement about another subject has the same."""
+        return self.id.partition(".")[2]
+
+    def check(self, session: Session | TraceSession) -> Outcome:
         """Judge the session's target."""
-        return self.judge(self, session)
+        return self.judges[session.target.kind](self, session)
 
     def outcome(self, verdict: Verdict, detail: str, **more: Any) -> Outcome:
         """Return this property's outcome; `more` are further fields of `Outcome`."""
@@ -69,8 +89,8 @@ def register(
     required: bool = True,
     statistical: bool = False,
     kinds: tuple[str, ...] = SAMPLER_KINDS,
-) -> Callable[[Callable[[Property, Session], Outcome]], Callable[[Property, Session], Outcome]]:
-    """Return a decorator that adds a judging function to the catalogue.
+) -> Callable[[Judge], Judge]:
+    """Return a decorator that adds a property, with a judging function, to the catalogue.
 
     Raises
     ------
@@ -78,23 +98,54 @@ def register(
         If the id is taken.
     """
 
-    def add(
-        judge: Callable[[Property, Session], Outcome],
-    ) -> Callable[[Property, Session], Outcome]:
+    def add(judge: Judge) -> Judge:
         if id in _REGISTRY:
             raise ValueError(f"property id {id!r} is registered twice")
-        _REGISTRY[id] = Property(id, statement, kinds, required, source, statistical, judge)
+        judges = dict.fromkeys(kinds, judge)
+        _REGISTRY[id] = Property(id, statement, required, source, statistical, judges)
+        return judge
+
+    return add
+
+
+def register_for(id: str, *kinds: str) -> Callable[[Judge], Judge]:
+    """Return a decorator that adds a judging function of further kinds of target to a property.
+
+    Raises
+    ------
+    ValueError
+        If the property has a judging function for one of the kinds.
+    """
+
+    def add(judge: Judge) -> Judge:
+        judges = _REGISTRY[id].judges
+        taken = [kind for kind in kinds if kind in judges]
+        if taken:
+            raise ValueError(f"property {id!r} is registered twice for {', '.join(taken)}")
+        judges.update(dict.fromkeys(kinds, judge))
         return judge
 
     return add
 
 
 def catalogue(kind: str | None = None) -> tuple[Property, ...]:
-    """Return the registered properties, for one kind of target or all, in registration order."""
+    """Return the registered properties, for one kind of target or all, subject by subject."""
     # The modules register on import, and need NumPy and SciPy: nothing before this needs them.
-    from specsim.properties import sampler, sampler_law  # noqa: F401
+    from specsim.properties import (  # noqa: F401
+        consumers,
+        executor,
+        finalize,
+        laws,
+        off,
+        ranks,
+        sampler,
+        single_lengths,
+        tokens,
+    )
+    from specsim.trace import register as _trace  # noqa: F401
 
-    return tuple(p for p in _REGISTRY.values() if kind is None or kind in p.kinds)
+    registered = [p for p in _REGISTRY.values() if kind is None or kind in p.kinds]
+    return tuple(sorted(registered, key=lambda p: _ORDER.index(p.id[0])))
 
 
 def must_be_judged(expected_failures: Iterable[str], chosen: Iterable[Property]) -> None:

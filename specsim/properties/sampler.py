@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from specsim.loading.failures import message_of, shown
-from specsim.properties import snippets
 from specsim.properties.certificates import no_length, reseeding
 from specsim.properties.configurations import METHODS
 from specsim.properties.generators import (
@@ -22,76 +21,6 @@ from specsim.targets import Configuration, TargetFailed, TargetRaised, TargetRet
 _METHOD_KINDS = ("sampler", "vector-sampler")
 # Two that are nothing like a method, and two that a careless comparison takes for one.
 _UNKNOWN_METHODS = ("no-such-method", "", "match_expected", "multinomal")
-
-
-def _by_certificates(prop: Property, session: Session) -> Outcome:
-    """Judge a property that one length can refute."""
-    refuting = session.violations(prop.id)
-    configurations, draws, seconds = session.observed
-    common = {"draws": draws, "seconds": seconds}
-    if not refuting:
-        unreturned = session.violations("S.returns")
-        if unreturned:
-            call = session.target.call_repr(unreturned[0].configuration)
-            return prop.outcome(
-                "inconclusive", f"not judged: {call} {unreturned[0].message}", **common
-            )
-        if not draws:
-            return prop.outcome("inconclusive", "not judged: no length was drawn", **common)
-        detail = f"{draws:,} lengths of {configurations:,} configurations"
-        return prop.outcome("pass", detail, **common)
-    violation = refuting[0]
-    call = session.target.call_repr(violation.configuration)
-    detail = f"{call} {violation.message}"
-    if violation.frames:
-        detail += f"\n{violation.frames.rstrip()}"
-    return prop.outcome(
-        "fail",
-        detail,
-        configuration=call,
-        snippet=snippets.one_call(session, violation.configuration, 50),
-        evidence={"values": list(violation.values), "violations": len(refuting)},
-        **common,
-    )
-
-
-@register(
-    "S.returns",
-    "The sampler returns for every finite length, known method and max_len of at least 1.",
-    source="design: every finite length is clamped, not refused",
-)
-def returns(prop: Property, session: Session) -> Outcome:
-    """Judge S.returns: a target that raises, exits or ends its process fails it."""
-    outcome = _by_certificates(prop, session)
-    if not session.lost:
-        return outcome
-    lost = session.lost[0]
-    call = session.target.call_repr(lost.course.configurations[0])
-    return prop.outcome(
-        "fail",
-        f"{lost.reason} while drawing {call} ({lost.course.name})",
-        configuration=call,
-        snippet=snippets.one_call(session, lost.course.configurations[0], 1_000),
-        draws=outcome.draws,
-        seconds=outcome.seconds,
-    )
-
-
-for _id, _required, _statement, _source in (
-    ("S.type", True, "Every length is an integer, not a tensor, float or bool.",
-     "engines index tensors and count tokens with it"),
-    ("S.plain-int", False, "Every length is a plain int, not a NumPy integer.",
-     "NumPy integers are not JSON serialisable and overflow"),
-    ("S.range", True, "Every length lies in [1, max_len].",
-     "design: the target's own token is always committed, and no more than gamma drafts"),
-    ("S.support", True, "Every length has a positive probability under the configured law.",
-     "vLLM PR 39359: right mean, wider spread"),
-    ("S.integers", True, "An integer length under match-expected is returned exactly.",
-     "design: the fraction is 0, so there is nothing to draw"),
-    ("S.clamping", True, "A length outside [1, max_len] is clamped to the nearer end.",
-     "design: a sampler clamps whatever finite length it is given"),
-):  # fmt: skip
-    register(_id, _statement, required=_required, source=_source)(_by_certificates)
 
 
 def _answer(session: Session, method: str, acc_len: float, max_len: int) -> TargetFailed | None:
@@ -220,7 +149,7 @@ def generators_left_alone(prop: Property, session: Session) -> Outcome:
                     snippet=_reseeding_snippet(session, call, names[0]),
                     draws=draws,
                 )
-    seen = session.violations(prop.id)
+    seen = session.violations(prop.name)
     if seen:
         call = session.target.call_repr(seen[0].configuration)
         return prop.outcome(

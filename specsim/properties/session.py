@@ -7,16 +7,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from specsim.loading.failures import shown
-from specsim.properties.certificates import Violation
 from specsim.properties.configurations import LEVELS, METHODS, Course, plan
 from specsim.properties.courses import CourseResult, run_course
 from specsim.properties.exploration import Exploration, explore
 from specsim.properties.outcome import EFFORTS, Effort
 from specsim.properties.stream import StreamResult, StreamSettings
-from specsim.targets import Target
+from specsim.targets import LengthTarget, Violation
 
 DEFAULT_TOLERANCE = 0.005
 COUPLINGS = ("batch", "slot")
@@ -60,11 +59,14 @@ class Settings:
     seed
         Decides configurations and generator states, not what a target draws from elsewhere.
     coupling
-        ``"batch"`` or ``"slot"``; of consequence for executors only.
+        ``"batch"``: an executor draws once a step for all slots; ``"slot"``: once for each slot.
     methods
         Methods that a sampler knows.
     tolerance
         Total variation within which another law inside the support is reported, not failed.
+    step_method, step_tensor
+        Of an executor with the step protocol: what draws a step's lengths, and the attribute
+        that it fills; by default looked for under the usual names.
 
     Raises
     ------
@@ -79,6 +81,8 @@ class Settings:
     coupling: str = "batch"
     methods: tuple[str, ...] = METHODS
     tolerance: float = DEFAULT_TOLERANCE
+    step_method: str | None = None
+    step_tensor: str | None = None
 
     def __post_init__(self) -> None:
         if self.effort not in EFFORTS:
@@ -177,14 +181,17 @@ class Session:
         How courses are run.
     progress
         Called with the number of draws just made.
+    memo
+        What properties of one subject share, worked out by the first of them.
     """
 
-    target: Target
+    target: LengthTarget
     import_line: str
     settings: Settings
     wants_streams: bool = True
     runner: CourseRunner = run_in_turn
     progress: Progress = field(default=lambda draws: None)
+    memo: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
     def courses(self) -> tuple[Course, ...]:
@@ -245,15 +252,15 @@ class Session:
             return []
         return [result for result in self.timed_courses[0] if isinstance(result, Lost)]
 
-    def violations(self, property_id: str) -> list[Violation]:
+    def violations(self, name: str) -> list[Violation]:
         """Return what refutes a property, the simplest first: explored, then from streams."""
-        explored = self.timed_exploration[0].violations.get(property_id)
+        explored = self.timed_exploration[0].violations.get(name)
         found: Iterable[Violation] = [] if explored is None else [explored]
         streamed = [
             violation
             for result in self._finished()
             for violation in result.violations
-            if violation.property_id == property_id
+            if violation.name == name
         ]
         return [*found, *sorted(streamed, key=lambda violation: violation.size)]
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from specsim.properties.session import Session
-from specsim.targets import Configuration
+from specsim.targets import Configuration, Program
 
 
 def one_call(session: Session, configuration: Configuration, draws: int) -> str:
     """Return a program that prints lengths of one configuration."""
-    target = session.target
-    if target.kind == "sampler":
-        call = target.call_repr(configuration)
-        body = f"for _ in range({draws}):\n    print(repr({call}))"
+    program = session.target.program(configuration)
+    if program.many is None:
+        body = f"for _ in range({draws}):\n    print(repr({program.length}))"
     else:
-        body = f"print({target.call_repr(configuration, draws)})"
-    return f"{session.import_line}\n\n{body}\n"
+        body = f"print({program.lengths(draws)})"
+    return "\n".join([session.import_line, "", *program.setup, body, ""])
 
 
 def stream(
@@ -33,15 +32,10 @@ def stream(
     alpha
         False-alarm rate of the test.
     """
-    target, tested = session.target, configurations[0]
-    if len(configurations) > 1:
-        calls = [target.call_repr(c) + ("" if target.kind == "sampler" else "[0]")
-                 for c in configurations]  # fmt: skip
-        drawn = f"[({', '.join(calls)})[0] for _ in range({draws})]"
-    elif target.kind == "sampler":
-        drawn = f"[{target.call_repr(tested)} for _ in range({draws})]"
-    else:
-        drawn = target.call_repr(tested, draws)
+    programs = _programs(session, configurations)
+    drawn = programs[0].lengths(draws)
+    if len(programs) > 1:
+        drawn = f"[({_in_turn(programs)})[0] for _ in range({draws})]"
     return "\n".join(
         [
             "from collections import Counter",
@@ -49,8 +43,9 @@ def stream(
             "from specsim import AcceptanceDistribution, SequentialTest",
             session.import_line,
             "",
+            *_setup(programs),
             f"lengths = [int(length) for length in {drawn}]",
-            f"law = {_law(tested)}",
+            f"law = {_law(configurations[0])}",
             f"test = SequentialTest(law, alpha={alpha:.1g})",
             "test.update(lengths)",
             'print("seen", dict(sorted(Counter(lengths).items())))',
@@ -63,19 +58,31 @@ def stream(
 
 def pairs(session: Session, configurations: tuple[Configuration, ...], draws: int) -> str:
     """Return a program that counts the pairs of lengths of two configurations in turn."""
-    target = session.target
-    suffix = "" if target.kind == "sampler" else "[0]"
-    first, second = (target.call_repr(c) + suffix for c in configurations)
+    programs = _programs(session, configurations)
     return "\n".join(
         [
             "from collections import Counter",
             "",
             session.import_line,
             "",
-            f"print(Counter(({first}, {second}) for _ in range({draws})))",
+            *_setup(programs),
+            f"print(Counter(({_in_turn(programs)}) for _ in range({draws})))",
             "",
         ]
     )
+
+
+def _programs(session: Session, configurations: tuple[Configuration, ...]) -> list[Program]:
+    return [session.target.program(c, number) for number, c in enumerate(configurations, 1)]
+
+
+def _setup(programs: list[Program]) -> list[str]:
+    """Return the lines of all programs, each line once."""
+    return list(dict.fromkeys(line for program in programs for line in program.setup))
+
+
+def _in_turn(programs: list[Program]) -> str:
+    return ", ".join(program.length for program in programs)
 
 
 def _law(configuration: Configuration) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Literal, SupportsIndex, TypeAlias
 
 import torch
+import torch.distributed as dist
 
 from specsim.acceptance import AcceptanceDistribution
 from specsim.arguments import finite, integer
 from specsim.sampler import AcceptanceSampler, Coupling
 from specsim.verify.finalize import AcceptResult, capped, finalize, least_limit, must_not_trim
+from specsim.verify.ranks import Sync, must_be_able_to_agree, seed_from_torch
 from specsim.verify.refresh import MIN_CAPACITY, Device, LengthWriter, Refresh, indexed
 from specsim.verify.rules import ChainVerified, GreedyVerified, Verified
 from specsim.verify.tokens import TokenMode, token_to_fix
@@ -60,8 +62,21 @@ class TargetVerifyExecutor:
     coupling
         ``"batch"``: one draw per step for all slots. ``"slot"``: one per slot.
     seed
-        In [0, 2⁶⁴); from the operating system if None. Executors of one configuration and seed
-        force the same lengths at the same calls.
+        In [0, 2⁶⁴). None takes one from torch's default CPU generator (with simulation off,
+        nothing is taken from it), as engines draw from it: executors made under equal generators
+        have equal seeds. Those of one configuration and seed force the same lengths at the same
+        calls.
+    sync
+        What else makes ranks force the same lengths. ``"counter"``: a length is a pure function
+        of (seed, step, slot) with `refresh` ``"host"`` too, and this executor counts the steps;
+        nothing is sent. Ranks with one seed agree at their t-th draw in every slot that both
+        have, whatever the batches, dtypes, refreshes and protocols; `step_counter` takes back
+        what one rank drew alone. ``"broadcast"``: each draw is the one of the group's rank 0,
+        sent after the override. Ranks agree whatever their seeds and histories, but every rank
+        must make every call, and under coupling ``"slot"`` with one bs (or `step_capacity`).
+    group
+        Process group of ``"broadcast"``; the default one if None. Its backend has to send from
+        the tensors' device.
     accept
         The real accept: ``"greedy"`` (`greedy_accept`) or ``"chain"`` (`chain_accept`).
     strict_length
@@ -89,7 +104,10 @@ class TargetVerifyExecutor:
     TypeError
         If a number is not of its kind.
     ValueError
-        If a number is out of range, a choice is unknown, or `fixed_token_id` is missing.
+        If a number is out of range, a choice is unknown, or `fixed_token_id` or the `seed` of
+        sync ``"counter"`` is missing.
+    RuntimeError
+        If `sync` is ``"broadcast"`` and torch.distributed is not initialised.
     """
 
     distribution: AcceptanceDistribution
@@ -108,6 +126,8 @@ class TargetVerifyExecutor:
         refresh: Refresh = "host",
         coupling: Coupling = "batch",
         seed: int | None = None,
+        sync: Sync | None = None,
+        group: dist.ProcessGroup | None = None,
         accept: Accept = "greedy",
         strict_length: bool = False,
         device: Device = "cpu",
@@ -117,6 +137,8 @@ class TargetVerifyExecutor:
             raise ValueError(f"refresh must be one of 'host', 'device', got {refresh!r}")
         if accept not in ("greedy", "chain"):
             raise ValueError(f"accept must be one of 'greedy', 'chain', got {accept!r}")
+        if sync is not None:
+            must_be_able_to_agree(sync, seed)
         self.gamma = integer(gamma, "gamma", 0)
         self.simulate_acc_len = finite(simulate_acc_len, "simulate_acc_len")
         self.simulating = self.simulate_acc_len > 0.0
@@ -124,9 +146,11 @@ class TargetVerifyExecutor:
             self.simulate_acc_len, simulate_acc_method, self.gamma + 1
         )
         self._fixed_token_id = token_to_fix(token_mode, fixed_token_id)
+        if seed is None and self.simulating:
+            seed = seed_from_torch()
         sampler = AcceptanceSampler(self.distribution, seed=seed, coupling=coupling)
         self._draw = sampler.draw
-        self._writer = LengthWriter(sampler, refresh)
+        self._writer = LengthWriter(sampler, refresh, sync, group)
         self._per_slot = coupling == "slot"
         self._accept = accept
         self._strict_length = strict_length
@@ -141,7 +165,7 @@ class TargetVerifyExecutor:
         with torch.inference_mode(False):
             self.step_correct_len = torch.zeros(slots, dtype=torch.int64, device=device)
         # True while a call needs one `fill_` and nothing else.
-        self._fills = self.simulating and refresh == "host" and not self._per_slot
+        self._fills = self.simulating and refresh == "host" and not self._per_slot and sync is None
         self._stepping = False
 
     def _simulated_correct_len(
@@ -192,9 +216,10 @@ class TargetVerifyExecutor:
         self._writer.write(self.step_correct_len)
 
     def step_counter(self, device: Device) -> torch.Tensor:
-        """Return the counter of the draws made on a device with ``refresh="device"``.
+        """Return the counter of the draws made with refresh ``"device"`` or sync ``"counter"``.
 
-        A graph runner that replays or warms up without meaning a step puts its value back.
+        Whoever makes a draw that is no step, a graph runner that warms up, say, puts its value
+        back.
 
         Parameters
         ----------
@@ -203,9 +228,15 @@ class TargetVerifyExecutor:
 
         Returns
         -------
-        Tensor, shape (1,), int64, on `device`
-            The tensor itself. The first device counts from 0, the k-th further one from k · 2⁴⁸,
-            so that no two devices force the same draws.
+        Tensor, shape (1,), int64
+            The tensor itself. With refresh ``"host"`` on the CPU, one for all devices. With
+            refresh ``"device"`` on `device`: the first device counts from 0, the k-th further
+            one from k · 2⁴⁸, so that no two devices force the same draws.
+
+        Raises
+        ------
+        RuntimeError
+            If draws are not counted.
         """
         return self._writer.step_counter(device)
 

@@ -1,4 +1,4 @@
-"""S properties that many draws decide: the distribution, its mean, and freshness."""
+"""Properties that many draws decide: the distribution, its mean, and freshness."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from specsim.properties import snippets
 from specsim.properties.configurations import LEVELS, METHODS, Course
 from specsim.properties.courses import run_course
 from specsim.properties.outcome import Outcome
-from specsim.properties.registry import Property, register
+from specsim.properties.registry import LENGTH_KINDS, Property, register
 from specsim.properties.session import Session
 from specsim.properties.stream import Aspect, StreamResult
 from specsim.targets import Configuration
@@ -37,37 +37,43 @@ class _Judged:
         return (self.course.mode != "alone", first.max_len, later_method)
 
 
-@register(
-    "S.distribution",
-    "Lengths have exactly the distribution that the configuration claims.",
-    source="SGLang PR 33463 (4.7 became 5 for ever); vLLM PR 39359, ATOM PR 1948 (spread)",
-    statistical=True,
-)
 def distribution(prop: Property, session: Session) -> Outcome:
-    """Judge S.distribution by the sequential test and its confidence region."""
+    """Judge the distribution by the sequential test and its confidence region."""
     return _judge(prop, session, "distribution", mixed=False)
 
 
-@register(
-    "S.mean",
-    "The running mean of the lengths converges to the distribution's mean.",
-    source="published acceptance lengths are means; SGLang PR 33463",
-    statistical=True,
-)
 def mean(prop: Property, session: Session) -> Outcome:
-    """Judge S.mean by a betting confidence sequence."""
+    """Judge the mean by a betting confidence sequence."""
     return _judge(prop, session, "mean", mixed=False)
 
 
-@register(
-    "S.freshness",
-    "Every length is drawn anew: none depends on earlier draws or on other configurations.",
-    source="SGLang PR 33463: drawn once when a buffer was allocated, then reused",
-    statistical=True,
-)
 def freshness(prop: Property, session: Session) -> Outcome:
-    """Judge S.freshness by transitions, by agreement at up to 1,024 draws back, and by pairs."""
+    """Judge freshness by transitions, by agreement at up to 1,024 draws back, and by pairs."""
     return _judge(prop, session, "freshness", mixed=True)
+
+
+for _letter, _kinds in LENGTH_KINDS.items():
+    register(
+        f"{_letter}.distribution",
+        "Lengths have exactly the distribution that the configuration claims.",
+        source="SGLang PR 33463 (4.7 became 5 for ever); vLLM PR 39359, ATOM PR 1948 (spread)",
+        statistical=True,
+        kinds=_kinds,
+    )(distribution)
+    register(
+        f"{_letter}.mean",
+        "The running mean of the lengths converges to the distribution's mean.",
+        source="published acceptance lengths are means; SGLang PR 33463",
+        statistical=True,
+        kinds=_kinds,
+    )(mean)
+    register(
+        f"{_letter}.freshness",
+        "Every length is drawn anew: none depends on earlier draws or on other configurations.",
+        source="SGLang PR 33463: drawn once when a buffer was allocated, then reused",
+        statistical=True,
+        kinds=_kinds,
+    )(freshness)
 
 
 def _judge(prop: Property, session: Session, name: str, *, mixed: bool) -> Outcome:

@@ -1,0 +1,1 @@
+"""Adapters: each calls one kind of code under test in one uniform way."""

@@ -1,0 +1,287 @@
+"""Executors: objects that force the acceptance length of a verify step.
+
+An executor target is a class or a factory, called as ``(gamma, simulate_acc_len,
+simulate_acc_method)``. Its object offers one of two protocols, or both.
+
+*Cached buffer*: a method ``_simulated_correct_len`` or ``simulated_correct_len``, called with the
+keywords ``bs``, ``dtype`` and ``device``, that returns a tensor of ``bs`` draft lengths.
+
+*Step protocol*: a method that draws once, ``begin_step`` or ``begin_simulated_step``, into a
+tensor attribute, ``step_correct_len``, ``_simulated_correct_len`` or ``simulated_correct_len``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeGuard
+
+import torch
+
+from specsim.adapters.guard import target_call
+from specsim.adapters.kinds import BUFFER_METHODS, STEP_METHODS, STEP_TENSORS
+from specsim.loading.failures import TargetReturned, shown
+from specsim.targets import Configuration, Program, Violation
+
+_CPU = torch.device("cpu")
+# A batch whose slots have to agree, and one whose slots are all lengths of their own.
+_SHARED_SLOTS, _OWN_SLOTS = 3, 8
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """Which names of an executor's object are used.
+
+    Attributes
+    ----------
+    buffer
+        Method that returns a view of the cached buffer, or None.
+    step, tensor
+        Method that draws a step's lengths, and the attribute that it fills; None without one.
+    """
+
+    buffer: str | None
+    step: str | None = None
+    tensor: str | None = None
+
+
+@dataclass
+class Running:
+    """An executor's object, and how it is made to give lengths.
+
+    Attributes
+    ----------
+    executor
+        The object.
+    protocol
+        Its names in use.
+    per_slot
+        Whether each slot has a draw of its own.
+    """
+
+    executor: Any
+    protocol: Protocol
+    per_slot: bool
+    waiting: list[int] = field(default_factory=list)
+    torn: list[int] = field(default_factory=list)
+
+    def correct_len(self, bs: int, dtype: torch.dtype, device: torch.device | str) -> torch.Tensor:
+        """Return one step's draft lengths from the cached buffer.
+
+        Raises
+        ------
+        TargetRaised, TargetReturned
+            If it raises, or returns no tensor.
+        """
+        assert self.protocol.buffer is not None
+        with target_call():
+            method = getattr(self.executor, self.protocol.buffer)
+            returned = method(bs=bs, dtype=dtype, device=device)
+        return _tensor(returned, self.protocol.buffer)
+
+    def begin(self) -> None:
+        """Draw a step's lengths by the step protocol.
+
+        Raises
+        ------
+        TargetRaised
+            If it raises.
+        """
+        assert self.protocol.step is not None
+        with target_call():
+            getattr(self.executor, self.protocol.step)()
+
+    def held(self) -> torch.Tensor:
+        """Return the tensor that holds the step's draft lengths by the step protocol.
+
+        Raises
+        ------
+        TargetRaised, TargetReturned
+            If the attribute cannot be read, or holds no tensor.
+        """
+        assert self.protocol.tensor is not None
+        with target_call():
+            held = getattr(self.executor, self.protocol.tensor)
+        return _tensor(held, self.protocol.tensor)
+
+    def step(self) -> list[int]:
+        """Return one step's draft lengths, one a slot.
+
+        Raises
+        ------
+        TargetRaised, TargetReturned
+            If there are none.
+        """
+        if self.protocol.buffer is None:
+            self.begin()
+            drafts = self.held()
+        else:
+            bs = _OWN_SLOTS if self.per_slot else _SHARED_SLOTS
+            drafts = self.correct_len(bs, torch.int64, _CPU)
+            if drafts.shape != (bs,):
+                raise TargetReturned(
+                    f"returned a tensor of shape {tuple(drafts.shape)}, expected ({bs},)"
+                )
+        with target_call():
+            values = drafts.reshape(-1).tolist()
+        if not values or not all(type(value) is int for value in values):
+            raise TargetReturned(f"returned {shown(values)}, expected integer draft lengths")
+        return values
+
+    def draw(self, n: int) -> list[object]:
+        """Return n acceptance lengths: one a step, or one a slot."""
+        drawn: list[object] = []
+        while len(drawn) < n:
+            if self.waiting:
+                drawn.append(self.waiting.pop(0))
+                continue
+            values = self.step()
+            lengths = [value + 1 for value in values]
+            if self.per_slot:
+                self.waiting = lengths
+                continue
+            if lengths.count(lengths[0]) != len(lengths) and not self.torn:
+                self.torn = values
+            drawn.append(lengths[0])
+        return drawn
+
+
+class ExecutorTarget:
+    """Draws acceptance lengths from executors, one object a configuration.
+
+    Parameters
+    ----------
+    name
+        Expression for the class or factory in a snippet.
+    factory
+        The class or factory.
+    coupling
+        ``"batch"`` or ``"slot"``.
+    step_method, step_tensor
+        Names of the step protocol; either chooses it, where the object has both protocols.
+    """
+
+    kind = "executor"
+    gave = "forced an acceptance length of"
+
+    def __init__(
+        self,
+        name: str,
+        factory: Callable[..., object],
+        *,
+        coupling: str = "batch",
+        step_method: str | None = None,
+        step_tensor: str | None = None,
+    ) -> None:
+        self.name = name
+        self.factory = factory
+        self.per_slot = coupling == "slot"
+        self._step_method, self._step_tensor = step_method, step_tensor
+        self._running: dict[Configuration, Running] = {}
+        # Of the object made last; the name that most have, as long as there was none.
+        self._last_protocol = Protocol(BUFFER_METHODS[0])
+
+    def open(self, config: Configuration, **more: object) -> Running:
+        """Make an object of a configuration; `more` are further keywords of the factory.
+
+        Raises
+        ------
+        TargetRaised, TargetReturned
+            If the factory raises, or the object has neither protocol.
+        """
+        with target_call():
+            executor = self.factory(config.max_len - 1, config.acc_len, config.method, **more)
+        self._last_protocol = self._protocol(executor)
+        return Running(executor, self._last_protocol, self.per_slot)
+
+    def draw_many(self, config: Configuration, n: int) -> list[object]:
+        """Draw n acceptance lengths, draft lengths plus one, from this configuration's object."""
+        running = self._running.get(config)
+        if running is None:
+            running = self._running[config] = self.open(config)
+        return running.draw(n)
+
+    def renew(self) -> None:
+        """Give up the objects made so far."""
+        self._running = {}
+
+    def noticed(self) -> list[Violation]:
+        """Return, once, in which configurations slots differed that share a draw."""
+        found = []
+        for config, running in self._running.items():
+            if running.torn:
+                message = f"slots differ in one step: draft lengths {running.torn}"
+                found.append(Violation("coupling", config, message, (str(running.torn),)))
+                running.torn = []
+        return found
+
+    def call_repr(self, config: Configuration, n: int = 1) -> str:
+        """Return the call of the factory."""
+        return f"{self.name}({config.max_len - 1}, {config.acc_len!r}, {config.method!r})"
+
+    def program(self, config: Configuration, number: int = 1) -> Program:
+        """Return how a snippet draws from one object."""
+        name = "executor" if number == 1 else f"executor_{number}"
+        made = f"{name} = {self.call_repr(config)}"
+        protocol = self._last_protocol
+        if protocol.buffer is None:
+            length = f"({name}.{protocol.step}(), {name}.{protocol.tensor})[1].flatten()"
+            setup: tuple[str, ...] = (made,)
+        else:
+            bs = _OWN_SLOTS if self.per_slot else _SHARED_SLOTS
+            call = f"bs={bs}, dtype=torch.int64, device=torch.device('cpu')"
+            length = f"{name}.{protocol.buffer}({call})"
+            setup = ("import torch", made)
+        if not self.per_slot:
+            return Program(f"{length}[0].item() + 1", setup)
+        return Program(
+            f"{length}[0].item() + 1",
+            setup,
+            lambda n: f"[int(k) + 1 for _ in range({n}) for k in {length}]",
+        )
+
+    def _protocol(self, executor: object) -> Protocol:
+        """Return which of the object's names are used."""
+        with target_call():
+            wants_step = self._step_method is not None or self._step_tensor is not None
+            buffer = next((n for n in BUFFER_METHODS if _is_method(executor, n)), None)
+            if buffer is not None and not wants_step:
+                return Protocol(buffer)
+            steps = STEP_METHODS if self._step_method is None else (self._step_method,)
+            step = next((n for n in steps if _is_method(executor, n)), None)
+            tensors = STEP_TENSORS if self._step_tensor is None else (self._step_tensor,)
+            tensor = next(_held(executor, tensors, isinstance_of_tensor), None)
+            # Some make their tensor at the first step.
+            tensor = tensor or next(_held(executor, tensors, lambda v: not callable(v)), None)
+        if step is None or tensor is None:
+            kind = type(executor).__name__
+            raise TargetReturned(
+                f"made a {kind}, which has neither a method {' or '.join(BUFFER_METHODS)} nor a "
+                f"method {' or '.join(steps)} with a tensor {' or '.join(tensors)}"
+            )
+        return Protocol(None, step, tensor)
+
+
+def isinstance_of_tensor(value: object) -> TypeGuard[torch.Tensor]:
+    """Say whether a value is a tensor."""
+    return isinstance(value, torch.Tensor)
+
+
+def _held(
+    executor: object, names: tuple[str, ...], fits: Callable[[object], bool]
+) -> Iterator[str]:
+    missing = object()
+    for name in names:
+        value = getattr(executor, name, missing)
+        if value is not missing and fits(value):
+            yield name
+
+
+def _is_method(executor: object, name: str) -> bool:
+    return callable(getattr(executor, name, None))
+
+
+def _tensor(value: object, name: str) -> torch.Tensor:
+    if not isinstance_of_tensor(value):
+        raise TargetReturned(f"{name} gave {shown(value)}, expected a tensor")
+    return value
