@@ -77,7 +77,7 @@ def peers(session: nox.Session) -> None:
             )
     env = {"SPECSIM_PEERS": str(folder)}
     session.run("pytest", "-rs", "proptests/peers", *session.posargs, env=env)
-    session.run("pytest", "-s", "benchmarks/test_sampler_speed.py", "-k", "engine", env=env)
+    session.run("pytest", "-s", "benchmarks", "-k", "engine", env=env)
 
 
 @nox.session

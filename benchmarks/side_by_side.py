@@ -7,6 +7,10 @@ import time
 import timeit
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_benchmark.fixture import BenchmarkFixture
 
 # A round of each function lasts about this long: far above the clock's resolution, and short
 # enough that a change in the machine's speed falls between rounds rather than within one.
@@ -87,3 +91,10 @@ def _calls_per_round(timer: timeit.Timer) -> int:
     timer.timeit(1)  # what a first call builds is not part of what a call costs
     calls, seconds = timer.autorange()
     return max(1, round(calls * _ROUND_SECONDS / seconds))
+
+
+def record(benchmark: BenchmarkFixture, name: str, measured: Ratio) -> None:
+    """Keep a ratio with a benchmark's record, and print it."""
+    benchmark.extra_info["ratio"] = measured.median
+    benchmark.extra_info["ratio_quartiles"] = (measured.low, measured.high)
+    print(f"\n{name}: {measured}")

@@ -5,26 +5,19 @@ Run with ``-s`` to see the ratios as they come; they are also in each benchmark'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from benchmarks.side_by_side import ratio
-from benchmarks.test_sampler_speed import TWO, engine_style, record
+from benchmarks.side_by_side import ratio, record
+from specsim.acceptance import AcceptanceDistribution
 from specsim.sampler import AcceptanceSampler
 from specsim.verify.executor import TargetVerifyExecutor
 
 BS = 64
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+TWO = AcceptanceDistribution.match_expected(4.7, 8)
 
 
 @pytest.fixture
@@ -56,13 +49,15 @@ def test_refresh_against_a_bare_fill_of_a_ready_slice(
     benchmark(refresh)
 
 
-def test_refresh_against_an_engine_style_sampler(
-    benchmark: BenchmarkFixture, refresh: Callable[[], object]
+def test_refresh_against_an_engines_sampler(
+    benchmark: BenchmarkFixture,
+    refresh: Callable[[], object],
+    engine_sampler: Callable[[float, str, int], int],
 ) -> None:
     buffer = torch.zeros(512, dtype=torch.int64)
 
     def engine_refresh() -> torch.Tensor:
-        return buffer[:BS].fill_(engine_style(4.7, "match-expected", 8) - 1)
+        return buffer[:BS].fill_(engine_sampler(4.7, "match-expected", 8) - 1)
 
     measured = ratio(refresh, engine_refresh)
     record(benchmark, f"refresh against an engine's (1/{1 / measured.median:.1f})", measured)

@@ -5,22 +5,18 @@ Run with ``-s`` to see the ratios as they come; they are also in each benchmark'
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from benchmarks.side_by_side import Ratio, ratio
+from benchmarks.side_by_side import ratio, record
 from specsim.acceptance import AcceptanceDistribution
-from specsim.extract import extract
 from specsim.sampler import AcceptanceSampler, sample_simulated_acc_len
 
 N = 10**6
-PEER = "sglang==0.5.23/sglang/srt/speculative/spec_utils.py"
 TWO = AcceptanceDistribution.match_expected(4.7, 8)
 LAWS = {
     "two lengths": TWO,
@@ -28,41 +24,6 @@ LAWS = {
     "flat over 16": AcceptanceDistribution([1 / 16] * 16),
     "flat over 15": AcceptanceDistribution([1 / 15] * 15),
 }
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-def engine_style(acc_len: float, method: str, max_len: int) -> int:
-    """Draw as serving engines do: a tensor of two weights and one torch.multinomial."""
-    assert method == "match-expected"
-    length = min(max(acc_len, 1.0), float(max_len))
-    floor = int(length)
-    weights = torch.tensor([1.0 - (length - floor), length - floor])
-    return floor + int(torch.multinomial(weights, 1).item())
-
-
-@pytest.fixture
-def engine(request: pytest.FixtureRequest) -> Callable[[], object]:
-    """Return one call of a real engine's sampler where peers are, else of one in their style."""
-    sampler: Callable[..., object] = engine_style
-    peers = os.environ.get("SPECSIM_PEERS")
-    source = Path(peers or ".") / PEER
-    if source.exists():
-        sampler = extract(source, "sample_simulated_acc_len")
-    print(f"\n{request.node.name}: baseline {PEER if source.exists() else 'engine-style'}", end="")
-    return lambda: sampler(4.7, "match-expected", 8)
-
-
-def record(benchmark: BenchmarkFixture, name: str, measured: Ratio) -> None:
-    benchmark.extra_info["ratio"] = measured.median
-    benchmark.extra_info["ratio_quartiles"] = (measured.low, measured.high)
-    print(f"\n{name}: {measured}")
 
 
 def test_draw_against_an_engine(benchmark: BenchmarkFixture, engine: Callable[[], object]) -> None:

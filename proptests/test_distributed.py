@@ -15,7 +15,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from proptests.rank_processes import run_on_ranks
+from proptests.rank_processes import run_on_ranks, world_sizes
 from specsim.acceptance import AcceptanceDistribution
 from specsim.distributed import AgreedSampler, RankReport, check_ranks
 from specsim.sampler import AcceptanceSampler, sample_simulated_acc_len
@@ -154,13 +154,18 @@ def on_rank(rank: int, world_size: int) -> dict[str, Any]:
     return found
 
 
-@pytest.fixture(
-    scope="module", params=[2, 4, pytest.param(8, marks=pytest.mark.slow)], ids="{} ranks".format
-)
+@pytest.fixture(scope="module")
+def ranks_of_sizes(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> dict[int, list[dict[str, Any]]]:
+    return run_on_ranks(on_rank, world_sizes(pytestconfig), tmp_path_factory.mktemp("ranks"))
+
+
+@pytest.fixture(params=[2, 4, pytest.param(8, marks=pytest.mark.slow)], ids="{} ranks".format)
 def ranks(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, ranks_of_sizes: dict[int, list[dict[str, Any]]]
 ) -> list[dict[str, Any]]:
-    return run_on_ranks(on_rank, request.param, tmp_path_factory.mktemp("ranks"))
+    return ranks_of_sizes[request.param]
 
 
 AGREE = (

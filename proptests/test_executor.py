@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import subprocess
 import sys
 from collections.abc import Callable
@@ -48,12 +49,13 @@ def lengths(
 class BufferModel:
     """What an executor must do, in plain Python: capacity, dtype, device, and each draw."""
 
-    def __init__(self, seed: int, coupling: str, refresh: str) -> None:
+    def __init__(self, seed: int, coupling: str, refresh: str, sync: str | None) -> None:
         self.sampler = AcceptanceSampler(
             LAW, seed=seed, coupling="slot" if coupling == "slot" else "batch"
         )
         self.per_slot = coupling == "slot"
         self.on_device = refresh == "device"
+        self.counted = self.on_device or sync == "counter"
         self.capacity = 0
         self.kind: tuple[torch.dtype, str] | None = None
         self.generation = 0
@@ -64,9 +66,11 @@ class BufferModel:
             self.kind = (dtype, device)
             self.capacity = max(bs, 512)
             self.generation += 1
-        if self.on_device:
-            step = self.steps.setdefault(device, len(self.steps) << 48)
-            self.steps[device] += 1
+        if self.counted:
+            # The host's counter is one for all devices.
+            place = device if self.on_device else "host"
+            step = self.steps.setdefault(place, len(self.steps) << 48)
+            self.steps[place] += 1
             return [int(length) - 1 for length in self.sampler.at(step, np.arange(bs))]
         if self.per_slot:
             return [int(length) - 1 for length in self.sampler.draws(bs)]
@@ -81,11 +85,12 @@ class ExecutorMachine(RuleBasedStateMachine):
     @initialize(
         coupling=st.sampled_from(["batch", "slot"]),
         refresh=st.sampled_from(["host", "device"]),
+        sync=st.sampled_from([None, "counter"]),
         seed=st.integers(0, 2**64 - 1),
     )
-    def build(self, coupling: str, refresh: str, seed: int) -> None:
-        self.target = self.make(coupling=coupling, refresh=refresh, seed=seed)
-        self.model = BufferModel(seed, coupling, refresh)
+    def build(self, coupling: str, refresh: str, sync: str | None, seed: int) -> None:
+        self.target = self.make(coupling=coupling, refresh=refresh, sync=sync, seed=seed)
+        self.model = BufferModel(seed, coupling, refresh, sync)
         # Views of all generations are kept: a freed storage's address may come back.
         self.views: dict[int, torch.Tensor] = {}
         self.history: list[torch.Tensor] = []
@@ -188,7 +193,7 @@ def test_lengths_have_the_law(
 ) -> None:
     """False alarms: at most 3e-9 a case, exact tails of the counts of values and of pairs."""
     steps, bs = (400, 16) if coupling == "slot" else (2_000, 3)
-    options: Any = {"refresh": refresh, "coupling": coupling}
+    options: Any = {"refresh": refresh, "coupling": coupling, "seed": secrets.randbits(64)}
     target = TargetVerifyExecutor(gamma, acc_len, method, **options)
     law = AcceptanceDistribution.from_method(acc_len, method, gamma + 1)
     assert target.distribution == law
@@ -335,6 +340,7 @@ def test_a_dtype_too_small_for_gamma_is_refused() -> None:
         ({"coupling": "row"}, ValueError, "coupling must be one of"),
         ({"accept": "tree"}, ValueError, "accept must be one of 'greedy', 'chain', got 'tree'"),
         ({"seed": -1}, ValueError, "seed must be"),
+        ({"sync": "rank"}, ValueError, "sync must be one of .*got 'rank'"),
         ({"coupling": "slot", "step_capacity": 0}, ValueError, "step_capacity must be"),
     ],
 )

@@ -546,7 +546,6 @@ def test_imports_beside_a_script_are_met_but_not_beside_a_module_of_a_package() 
     ("attribute", "wanted"),
     [
         ("plian", "has no attribute 'plian'; did you mean plain?"),
-        ("Executor", "is a class"),
         ("Executor.drew", "Executor has no attribute 'drew'; did you mean draw"),
         ("Executor.scale", "is not callable: it is of type int"),
         ("FLOOR", "is not callable: it is of type int"),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from specsim.verify.tokens import safe_fixed_token, token_to_fix
 
@@ -136,14 +137,13 @@ TEXT = ["naïve café 的确 是 这样 的 🙂🙂 ok", "的的的 是是是 �
 
 @pytest.mark.parametrize("vocabulary", [300, 340])
 def test_a_byte_level_bpe(vocabulary: int) -> None:
-    tokenizers = pytest.importorskip("tokenizers")
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = tokenizers.decoders.ByteLevel()
-    trainer = tokenizers.trainers.BpeTrainer(
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
         vocab_size=vocabulary,
         special_tokens=["PAD", "<|endoftext|>"],
-        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
     tokenizer.train_from_iterator(TEXT, trainer)
@@ -160,10 +160,9 @@ def test_a_byte_level_bpe(vocabulary: int) -> None:
 
 def test_a_byte_level_bpe_of_bytes_beyond_ascii() -> None:
     """Its only printable id is the one that joins two bytes into a character."""
-    tokenizers = pytest.importorskip("tokenizers")
     pieces = {"<s>": 0, "Ã": 1, "©": 2, "ð": 3, "Ã©": 4}
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(pieces, [("Ã", "©")]))
-    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    tokenizer = Tokenizer(models.BPE(pieces, [("Ã", "©")]))
+    tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(["<s>"])
     assert tokenizer.decode([1]) == REPLACEMENT
     assert safe_fixed_token(tokenizer) == 4
