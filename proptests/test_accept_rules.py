@@ -39,7 +39,7 @@ from specsim.verify.accept import chain_accept, counter_uniforms, probabilities
 
 ALPHA = 1e-6
 DRAWS = 40_960
-BATCH = 64
+BATCH = 256
 
 Model = tuple[FloatArray, ...]
 # Turns the models' rows, float64, into what the rule is given.

@@ -432,13 +432,18 @@ def test_only_what_can_be_reached_is_judged() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_reference_passes_everything(kind: str) -> None:
-    """False alarms: at most 1e-6 a case."""
+def test_the_reference_has_every_required_property(kind: str) -> None:
+    """False alarms: at most 1e-6 a case.
+
+    Without a generator of its own the reference draws from torch's, so that ranks seeded apart
+    draw apart: the one property it lacks, an advisory one.
+    """
     report = specsim.check(REFERENCES[kind][1], effort="quick")
     assert report.ok
     assert report.kind == kind
     assert {o.property_id for o in report.outcomes} >= set(OF_CALLS[kind])
-    assert all(o.verdict == "pass" for o in report.outcomes)
+    lacking = {o.property_id for o in report.outcomes if o.verdict != "pass"}
+    assert lacking == {"R.unequal-generators"}
 
 
 @pytest.mark.slow

@@ -21,10 +21,10 @@ from specsim.evidence.sequential import SHARES, SequentialTest, log_e_path
 
 # Every sequence of each law up to this length is enumerated.
 TREES = {
-    (0.3, 0.7): 10,
-    (0.02, 0.98): 8,
-    (0.2, 0.3, 0.5): 6,
-    (0.6, 0.0, 0.01, 0.39): 6,
+    (0.3, 0.7): 9,
+    (0.02, 0.98): 7,
+    (0.2, 0.3, 0.5): 5,
+    (0.6, 0.0, 0.01, 0.39): 5,
     (0.0, 1.0): 4,
 }
 
@@ -142,7 +142,7 @@ def test_lags_with_a_tolerance_are_a_supermartingale_for_all_laws_within_it(
     law: tuple[float, ...], tolerance: float
 ) -> None:
     p0 = np.array(law)
-    depth = 8 if p0.size == 2 else 6
+    depth = 8 if p0.size == 2 else 5
 
     def tree(applied: float) -> list[FloatArray]:
         found = []

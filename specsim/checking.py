@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from specsim._version import __version__
+from specsim.adapters.accept import AcceptTarget
 from specsim.adapters.choose import adapt_target
 from specsim.properties.configurations import METHODS
 from specsim.properties.generators import loaded_torch
@@ -18,6 +19,7 @@ from specsim.properties.outcome import Effort, Outcome, Report
 from specsim.properties.registry import must_be_judged, select
 from specsim.properties.session import (
     DEFAULT_TOLERANCE,
+    AcceptSession,
     CourseRunner,
     Progress,
     Session,
@@ -189,9 +191,11 @@ def judge(
     Report
     """
     session = open_session(loaded, kind, settings)
-    session.runner, session.progress = runner, on_draws
-    chosen = select(session.target.kind, properties)
-    session.wants_streams = any(prop.statistical for prop in chosen)
+    session.progress = on_draws
+    if isinstance(session, Session):
+        session.runner = runner
+        chosen = select(session.target.kind, properties)
+        session.wants_streams = any(prop.statistical for prop in chosen)
     return judge_session(
         session,
         loaded.spec,
@@ -203,7 +207,7 @@ def judge(
 
 
 def judge_session(
-    session: Session | TraceSession,
+    session: Session | AcceptSession | TraceSession,
     spec: str,
     *,
     properties: Iterable[str] | None = None,
@@ -262,9 +266,14 @@ def judge_session(
     return so_far()
 
 
-def open_session(loaded: LoadedTarget, kind: str | None, settings: Settings) -> Session:
+def open_session(
+    loaded: LoadedTarget, kind: str | None, settings: Settings
+) -> Session | AcceptSession:
     """Return a session on a target, after looking whether it can be called at all."""
-    return Session(adapt_target(loaded, kind, settings), loaded.import_line, settings)
+    target = adapt_target(loaded, kind, settings)
+    if isinstance(target, AcceptTarget):
+        return AcceptSession(target, loaded.import_line, settings)
+    return Session(target, loaded.import_line, settings)
 
 
 def versions() -> dict[str, str]:

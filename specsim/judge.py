@@ -77,7 +77,7 @@ def _judge(request: Request, events: _Events) -> None:
     from specsim.extract_executor import extract_any
     from specsim.processes import obstacle_to_forking
     from specsim.properties.generators import own_generators
-    from specsim.properties.session import Settings, run_in_turn
+    from specsim.properties.session import Session, Settings, run_in_turn
     from specsim.report import json_report
     from specsim.targets import TargetFailed, load_target
     from specsim.workers import forked
@@ -109,8 +109,9 @@ def _judge(request: Request, events: _Events) -> None:
     session = open_session(loaded, request.kind, settings)
     events.send("loaded", kind=session.target.kind, judging="the first call")
     # One call first: what the target imports when it is first called is then in every fork.
-    with own_generators(settings.seed, "first call"), suppress(TargetFailed):
-        session.target.draw_many(session.courses[0].configurations[0], 1)
+    if isinstance(session, Session):
+        with own_generators(settings.seed, "first call"), suppress(TargetFailed):
+            session.target.draw_many(session.courses[0].configurations[0], 1)
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "set_num_threads"):
         # A fork of a process with a pool of threads can hang in the pool.

@@ -11,7 +11,14 @@ from specsim.loading.failures import shown
 from specsim.properties.configurations import METHODS
 from specsim.properties.outcome import Effort, Outcome
 from specsim.properties.registry import Property, must_be_judged, select
-from specsim.properties.session import DEFAULT_TOLERANCE, Session, Settings, as_names, as_reasons
+from specsim.properties.session import (
+    DEFAULT_TOLERANCE,
+    AcceptSession,
+    Session,
+    Settings,
+    as_names,
+    as_reasons,
+)
 from specsim.targets import load_target
 
 if TYPE_CHECKING:
@@ -43,7 +50,7 @@ class PropertyCheck:
     """
 
     prop: Property
-    session: Session
+    session: Session | AcceptSession
     expected: bool = False
 
     def __call__(self) -> Outcome:
@@ -91,7 +98,8 @@ def property_checks(
     loaded = load_target(target) if isinstance(target, str) else describe_callable(target)
     session = open_session(loaded, kind, settings)
     chosen = select(session.target.kind, properties)
-    session.wants_streams = any(prop.statistical for prop in chosen)
+    if isinstance(session, Session):
+        session.wants_streams = any(prop.statistical for prop in chosen)
     known = set(expected)
     return [PropertyCheck(prop, session, prop.id in known) for prop in chosen]
 

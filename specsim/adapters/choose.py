@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 
+from specsim.adapters.accept import ACCEPT_KINDS, AcceptTarget, adapt_accept
 from specsim.adapters.kinds import EXECUTOR_ARGUMENTS, KINDS, detect_kind
 from specsim.loading.failures import TargetError
 from specsim.properties.session import Settings
@@ -11,7 +12,9 @@ from specsim.targets import KINDS as SAMPLER_KINDS
 from specsim.targets import LengthTarget, LoadedTarget, adapt
 
 
-def adapt_target(loaded: LoadedTarget, kind: str | None, settings: Settings) -> LengthTarget:
+def adapt_target(
+    loaded: LoadedTarget, kind: str | None, settings: Settings
+) -> LengthTarget | AcceptTarget:
     """Return the adapter of a target, after looking whether it can be called at all.
 
     Raises
@@ -45,7 +48,8 @@ def adapt_target(loaded: LoadedTarget, kind: str | None, settings: Settings) -> 
         from specsim.adapters.eagle import EagleTarget
 
         return EagleTarget(loaded.name, loaded.function)
-    raise TargetError(f"kind {kind!r} has no adapter")
+    assert kind in ACCEPT_KINDS, kind
+    return adapt_accept(loaded.function, kind, loaded.name)
 
 
 def _must_take(loaded: LoadedTarget, arguments: tuple[str, ...]) -> None:

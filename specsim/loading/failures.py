@@ -17,7 +17,13 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # What of specsim can itself be a target, and so has frames worth showing.
 _OWN_TARGETS = tuple(
     _PACKAGE + part
-    for part in ("acceptance.py", "sampler.py", "sampling" + os.sep, "mutants" + os.sep)
+    for part in (
+        "acceptance.py",
+        "sampler.py",
+        "sampling" + os.sep,
+        "verify" + os.sep,
+        "mutants" + os.sep,
+    )
 )
 _LAST_FRAMES = 5
 _LONGEST_MESSAGE = 300

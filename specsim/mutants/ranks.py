@@ -14,7 +14,7 @@ from torch import Tensor
 
 from specsim.acceptance import AcceptanceDistribution
 from specsim.mutants.executor_base import BufferExecutor
-from specsim.mutants.verify_registry import RANKS
+from specsim.mutants.verify_registry import RANKS, Options
 from specsim.sampler import AcceptanceSampler, sample_simulated_acc_len
 
 _SEED = 20260804
@@ -166,6 +166,8 @@ class BroadcastEveryOtherStep(BufferExecutor):
     caught_by="R.equal-generators",
     statement="The last slot has a draw of this rank's own generator; the others agree.",
     source="stands for a request whose length is overridden outside the agreed path",
+    # Told so, a check looks at every slot: under batch coupling the first one stands for all.
+    options=Options(coupling="slot"),
 )
 class LastSlotOfItsOwn(SeededByRank):
     """Agrees on all slots but one."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from specsim.properties.outcome import Outcome, Verdict
 
 if TYPE_CHECKING:
-    from specsim.properties.session import Session
+    from specsim.properties.session import AcceptSession, Session
     from specsim.trace.session import TraceSession
 
 SAMPLER_KINDS = ("sampler", "vector-sampler", "rates-sampler")
@@ -69,7 +69,7 @@ class Property:
         """The id without its letter: the same statement about another subject has the same."""
         return self.id.partition(".")[2]
 
-    def check(self, session: Session | TraceSession) -> Outcome:
+    def check(self, session: Session | AcceptSession | TraceSession) -> Outcome:
         """Judge the session's target."""
         return self.judges[session.target.kind](self, session)
 
@@ -136,6 +136,7 @@ def catalogue(kind: str | None = None) -> tuple[Property, ...]:
         executor,
         finalize,
         laws,
+        lossless,
         off,
         ranks,
         sampler,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
 
+from specsim.adapters.accept import AcceptTarget
 from specsim.loading.failures import shown
 from specsim.properties.configurations import LEVELS, METHODS, Course, plan
 from specsim.properties.courses import CourseResult, run_course
@@ -279,3 +280,22 @@ class Session:
         if not self.wants_streams:
             return []
         return [result for result in self.timed_courses[0] if isinstance(result, CourseResult)]
+
+
+@dataclass
+class AcceptSession:
+    """The judging of one accept rule, which draws tokens in cases of its own.
+
+    Attributes
+    ----------
+    target
+        The rule.
+    import_line, settings, progress, memo
+        As for `Session`.
+    """
+
+    target: AcceptTarget
+    import_line: str
+    settings: Settings
+    progress: Progress = field(default=lambda draws: None)
+    memo: dict[str, Any] = field(default_factory=dict)
