@@ -53,7 +53,7 @@ from specsim.properties.lossless_evidence import (
 from specsim.properties.lossless_runs import run_case
 from specsim.properties.outcome import EFFORTS, Outcome
 from specsim.properties.registry import Property, catalogue
-from specsim.properties.session import Session, Settings
+from specsim.properties.session import AcceptSession, Settings
 from specsim.verify.accept import chain_accept
 
 ALPHA = 1e-6
@@ -102,7 +102,7 @@ def judged(
 ) -> dict[str, Outcome]:
     """Return the outcomes of a rule on a few cases, or on the whole quick plan."""
     stand_in = StandIn(adapt_accept(rule, kind, "rule"), **more)
-    session = cast("Session", stand_in)
+    session = cast("AcceptSession", stand_in)
     if cases is not None:
         stand_in.memo["lossless"] = lossless.run_cases(stand_in.target, cases, session)
     return {p.id: p.check(session) for p in PROPERTIES.values() if kind in p.kinds}
