@@ -8,7 +8,6 @@ from typing import SupportsIndex, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 from scipy.special import ndtr
 
 from specsim.arguments import finite, integer, numbers
@@ -316,6 +315,8 @@ class AcceptanceDistribution(LengthLaw):
         elif excess(1.0) <= 0.0:
             rate = 1.0
         else:
+            from scipy.optimize import brentq  # 0.2 s that most users need not wait for
+
             # The smallest relative tolerance that brentq takes, and an absolute one that never
             # decides: a length just above 1 has a rate just above 0.
             epsilon = float(np.finfo(np.float64).eps)

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.optimize import brentq
 
 from specsim.evidence.design import check_error_rate
 from specsim.evidence.law import FloatArray, IntArray
@@ -174,6 +173,8 @@ class BoundedMeanTest:
         def excess(mean: float) -> float:
             # Infinite at a bound; the root finder needs a number.
             return min(self.log_e(mean), 2.0 * limit) - limit
+
+        from scipy.optimize import brentq  # 0.2 s that most users need not wait for
 
         root = brentq(excess, kept, bound, xtol=tolerance, maxiter=500)
         outwards = root + math.copysign(2.0 * tolerance, bound - kept)

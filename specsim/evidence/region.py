@@ -23,6 +23,8 @@ from specsim.evidence.law import FloatArray, IntArray
 MERGED_MASS = 5e-4
 # Up to this many cells all events are visited one by one; beyond, a bound replaces the visit.
 _ENUMERATED_CELLS = 12
+# A bound is wider than the exact one by 2^-45, or 3e-14, at most.
+_HALVINGS = 45
 
 
 @dataclass(frozen=True)
@@ -76,10 +78,10 @@ def tv_interval(counts: IntArray, pmf: FloatArray, alpha: float) -> TVInterval:
     if cells <= _ENUMERATED_CELLS:
         members = (np.arange(2**cells)[:, None] >> np.arange(cells)) & 1
         hits, expected = members @ seen, members @ law
-        upper = _binary_bound(hits, total, log_bound, "upper") - expected
-        lower = _binary_bound(hits, total, log_bound, "lower") - expected
+        # An event's lower bound is 1 less its complement's upper one, and both events are here.
+        above = _binary_bound(hits, total, log_bound, "upper") - expected
         return TVInterval(
-            max(0.0, float(lower.max())), min(1.0, float(upper.max()) + float(law[-1]))
+            max(0.0, -float(above.min())), min(1.0, float(above.max()) + float(law[-1]))
         )
     # Any event gives a valid lower bound, and the event of all values seen too often is the one
     # that separates best. Above, Pinsker's inequality serves for all events at once, with the
@@ -144,7 +146,7 @@ def _binary_bound(
     budget = np.maximum(log_bound - mixture - total * entropy, 0.0) / total
     inside = share.astype(np.float64)
     outside = np.full_like(inside, 0.0 if side == "lower" else 1.0)
-    for _ in range(60):
+    for _ in range(_HALVINGS):
         middle = 0.5 * (inside + outside)
         divergence = rel_entr(share, middle) + rel_entr(1.0 - share, 1.0 - middle)
         stands = divergence <= budget

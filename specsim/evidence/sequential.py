@@ -322,8 +322,7 @@ def _as_integers(lengths: Sequence[int] | NDArray[Any]) -> IntArray:
         if strays:
             stray = next(v for v in lengths if type(v) in strays)
             raise TypeError(f"lengths must be integers, got {stray!r}")
-        bounds = np.iinfo(np.int64)
-        lengths = [min(max(int(v), bounds.min), bounds.max) for v in lengths]
+        lengths = _within_64_bits(lengths)
     values = np.asarray(lengths)
     if values.ndim != 1:
         raise TypeError(f"lengths must be one-dimensional, got shape {values.shape}")
@@ -334,3 +333,14 @@ def _as_integers(lengths: Sequence[int] | NDArray[Any]) -> IntArray:
     if values.dtype == np.uint64:
         values = np.minimum(values, np.uint64(np.iinfo(np.int64).max))
     return np.ascontiguousarray(values, dtype=np.int64)
+
+
+def _within_64_bits(lengths: Sequence[int]) -> IntArray:
+    try:
+        # NumPy's own integers may wrap around here without a word: they take the other way.
+        if set(map(type, lengths)) <= {int}:
+            return np.array(lengths, dtype=np.int64)
+    except OverflowError:
+        pass
+    bounds = np.iinfo(np.int64)
+    return np.array([min(max(int(v), bounds.min), bounds.max) for v in lengths], dtype=np.int64)

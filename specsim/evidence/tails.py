@@ -7,7 +7,6 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.fft import irfft, next_fast_len, rfft
-from scipy.optimize import brentq
 from scipy.special import betainc, gammaln, logsumexp, xlogy
 
 from specsim.evidence.law import FloatArray, IntArray
@@ -120,6 +119,8 @@ def sum_upper(pmf: FloatArray, draws: int, total: int) -> float:
     top = 1.0
     while shortfall(top) < 0.0:
         top *= 2.0
+    from scipy.optimize import brentq  # 0.2 s that most users need not wait for
+
     theta = float(brentq(shortfall, 0.0, top))
     reach = math.ceil(span * math.sqrt(40.0 * draws))
     size = next_fast_len(min(draws * span, 2 * reach) + 1, real=True)
