@@ -26,7 +26,7 @@ from specsim.adapters.executor import ExecutorTarget
 from specsim.loading.failures import TargetFailed
 from specsim.properties.buffer_model import MIN_CAPACITY, BufferModel, Call, StepModel
 from specsim.properties.exploration import acceptance_lengths
-from specsim.properties.generators import own_generators
+from specsim.properties.generators import own_generators, seed_global_generators
 from specsim.properties.hypothesis_runs import outside_tests, search_settings
 from specsim.targets import Configuration
 
@@ -229,9 +229,10 @@ def _search(
             self.configuration = Configuration(acc_len, method, max_len)
             self.made: list[Call] = []
             seen.sequences += 1
+            # Hypothesis has put the generators into a state of its own, the same every time.
+            seed_global_generators(seed, self.configuration)
             try:
-                with own_generators(seed, self.configuration):
-                    running = target.open(self.configuration)
+                running = target.open(self.configuration)
             except TargetFailed as failed:
                 self.model = None
                 self.refuted({"returns": failed.summary})
@@ -253,8 +254,7 @@ def _search(
                 return
             self.made.append(call)
             seen.calls += 1
-            with own_generators(seed, self.configuration, len(self.made)):
-                self.refuted(self.model.call(call))
+            self.refuted(self.model.call(call))
 
         def refuted(self, found: dict[str, str]) -> None:
             for name, message in found.items():
@@ -264,9 +264,10 @@ def _search(
                     seen.found[name] = this
 
     settings = search_settings(examples, [Phase.generate], stateful_step_count=_LONGEST)
-    outside_tests(
-        lambda: run_state_machine_as_test(hypothesis.seed(seed)(Machine), settings=settings)
-    )
+    with own_generators(seed, "state machine"):
+        outside_tests(
+            lambda: run_state_machine_as_test(hypothesis.seed(seed)(Machine), settings=settings)
+        )
     for name, found in seen.found.items():
         seen.found[name] = _shortened(target, found, seed, seen)
 

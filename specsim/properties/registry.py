@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -22,6 +23,22 @@ LENGTH_KINDS: dict[str, tuple[str, ...]] = {
 """The kinds of target that draw lengths, by the letter of their properties."""
 
 _ORDER = "SEFTDAGRL"
+
+_FOR_SAMPLERS = (
+    "specsim.properties.single_lengths",
+    "specsim.properties.laws",
+    "specsim.properties.sampler",
+)
+_FOR_OTHERS = (
+    "specsim.properties.consumers",
+    "specsim.properties.executor",
+    "specsim.properties.finalize",
+    "specsim.properties.lossless",
+    "specsim.properties.off",
+    "specsim.properties.ranks",
+    "specsim.properties.tokens",
+    "specsim.trace.register",
+)
 
 Judge: TypeAlias = "Callable[[Property, Any], Outcome]"
 """Takes a property and a session of the target's kind, and returns the outcome."""
@@ -130,23 +147,18 @@ def register_for(id: str, *kinds: str) -> Callable[[Judge], Judge]:
 
 def catalogue(kind: str | None = None) -> tuple[Property, ...]:
     """Return the registered properties, for one kind of target or all, subject by subject."""
-    # The modules register on import, and need NumPy and SciPy: nothing before this needs them.
-    from specsim.properties import (  # noqa: F401
-        consumers,
-        executor,
-        finalize,
-        laws,
-        lossless,
-        off,
-        ranks,
-        sampler,
-        single_lengths,
-        tokens,
-    )
-    from specsim.trace import register as _trace  # noqa: F401
-
+    _load(kind)
     registered = [p for p in _REGISTRY.values() if kind is None or kind in p.kinds]
     return tuple(sorted(registered, key=lambda p: _ORDER.index(p.id[0])))
+
+
+def _load(kind: str | None) -> None:
+    """Import the modules that register the properties of one kind, or of all, in a fixed order."""
+    # They need NumPy and SciPy: nothing before this needs them. The others need torch as well,
+    # and the check of a plain sampler need not wait 2 s for it.
+    modules = _FOR_SAMPLERS if kind in SAMPLER_KINDS else _FOR_SAMPLERS + _FOR_OTHERS
+    for module in modules:
+        importlib.import_module(module)
 
 
 def must_be_judged(expected_failures: Iterable[str], chosen: Iterable[Property]) -> None:
@@ -181,17 +193,21 @@ def select(kind: str, wanted: Iterable[str] | None = None) -> tuple[Property, ..
     UnknownPropertyError
         If something wanted is neither a registered id nor a letter of one; names what there is.
     """
-    every = catalogue()
-    applicable = [p for p in every if kind in p.kinds]
+    applicable = catalogue(kind)
     if wanted is None:
-        return tuple(applicable)
+        return applicable
     chosen: set[str] = set()
     for name in wanted:
-        matches = {p.id for p in every if name in (p.id, p.id.split(".")[0])}
+        # A name of another kind's property is a name too, of nothing that applies.
+        matches = _called(name, applicable) or _called(name, catalogue())
         if not matches:
-            known = ", ".join(p.id for p in every)
+            known = ", ".join(p.id for p in catalogue())
             raise UnknownPropertyError(
                 f"properties: {name!r} is no property id and no letter of one; known ids: {known}"
             )
         chosen |= matches
     return tuple(p for p in applicable if p.id in chosen)
+
+
+def _called(name: str, properties: Iterable[Property]) -> set[str]:
+    return {p.id for p in properties if name in (p.id, p.id.split(".")[0])}
