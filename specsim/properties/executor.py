@@ -51,7 +51,7 @@ def _sequences(session: Session) -> tuple[Sequences, float]:
     if "sequences" not in session.memo:
         started = time.perf_counter()
         settings = session.settings
-        examples = LEVELS[settings.effort].examples // 2
+        examples = LEVELS[settings.effort].examples // 4
         protocol = _protocol(session)
         seen = run_sequences(
             _target(session),
@@ -66,7 +66,7 @@ def _sequences(session: Session) -> tuple[Sequences, float]:
 
 
 # What the step protocol's one tensor has to do as well.
-_OF_STEPS = ("reuse", "written", "coupling")
+_OF_STEPS = ("reuse", "written", "range", "coupling")
 
 
 def _not_judged(prop: Property, session: Session) -> Outcome | None:
@@ -193,6 +193,18 @@ def coupling(prop: Property, session: Session) -> Outcome:
     """Judge E.coupling by every step that was made; slots apart are E.freshness' business."""
     if session.settings.coupling == "slot":
         return prop.outcome("skip", "slots have draws of their own here: see E.freshness")
+    outcome = _by_sequences(prop, session)
+    return by_certificates(prop, session) if outcome.verdict == "pass" else outcome
+
+
+@register(
+    "E.range",
+    "Every draft length lies in [0, gamma], so that every length lies in [1, gamma + 1].",
+    source="design: the target's own token is always committed, and no more than gamma drafts",
+    kinds=_KINDS,
+)
+def in_range(prop: Property, session: Session) -> Outcome:
+    """Judge E.range by every slot of the sequences' calls, and by every length drawn."""
     outcome = _by_sequences(prop, session)
     return by_certificates(prop, session) if outcome.verdict == "pass" else outcome
 

@@ -76,7 +76,10 @@ for _letter, _kinds in LENGTH_KINDS.items():
         ("clamping", "A length outside [1, max_len] is clamped to the nearer end.",
          "design: a sampler clamps whatever finite length it is given"),
     ):  # fmt: skip
-        register(f"{_letter}.{_name}", _statement, source=_source, kinds=_kinds)(by_certificates)
+        if (_letter, _name) != ("E", "range"):  # whose buffer shows more than lengths
+            register(f"{_letter}.{_name}", _statement, source=_source, kinds=_kinds)(
+                by_certificates
+            )
 
 register(
     "S.type",
