@@ -12,6 +12,10 @@ CONSTRAINTS = "constraints.txt"
 # Releases whose sampler is a function of its own; the first two have it under a private name.
 PEERS = [f"sglang=={version}" for version in ("0.5.16", "0.5.17", "0.5.18", "0.5.20", "0.5.23")]
 
+IN_PARALLEL = ("--numprocesses=auto", "--dist=worksteal")
+# With a process a core, threads inside them only get in each other's way.
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+
 nox.options.sessions = ["lint", "typecheck", "tests"]
 nox.options.reuse_existing_virtualenvs = True
 nox.options.error_on_missing_interpreters = True
@@ -27,16 +31,17 @@ def install(session: nox.Session, *groups: str, package: str | None = ".") -> No
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run the test suite on the CPU."""
+    """Run the test suite on the CPU, in a process a core."""
     install(session, "test")
-    session.run("pytest", *session.posargs)
+    session.run("pytest", *IN_PARALLEL, *session.posargs, env=ONE_THREAD)
 
 
 @nox.session
 def slow(session: nox.Session) -> None:
     """Run everything, the tests that take minutes too, with many examples."""
     install(session, "test")
-    session.run("pytest", "--slow", "--hypothesis-profile=thorough", *session.posargs)
+    thorough = ("--slow", "--hypothesis-profile=thorough")
+    session.run("pytest", *IN_PARALLEL, *thorough, *session.posargs, env=ONE_THREAD)
 
 
 @nox.session
