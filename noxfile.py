@@ -12,7 +12,7 @@ CONSTRAINTS = "constraints.txt"
 # Releases whose sampler is a function of its own; the first two have it under a private name.
 PEERS = [f"sglang=={version}" for version in ("0.5.16", "0.5.17", "0.5.18", "0.5.20", "0.5.23")]
 
-IN_PARALLEL = ("--numprocesses=auto", "--dist=worksteal")
+IN_PARALLEL = ("--numprocesses=auto", "--dist=loadfile")
 # With a process a core, threads inside them only get in each other's way.
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 

@@ -41,7 +41,9 @@ IDS = (
     "T.bonus",
     "E.off",
 )
-WANTED = ["F", "T", "E.off"]
+WANTED = list(IDS)
+# What many commits decide, and no single step.
+BY_LAW = "F.distribution"
 PROBE = Configuration(4.7, "match-expected", 8)
 LARGEST = 640
 MUTANTS = {mutant.name: mutant for mutant in all_finalizer_mutants()}
@@ -76,6 +78,34 @@ def test_the_reference_has_all_of_them() -> None:
     assert [o.property_id for o in report.outcomes if not o.required] == ["F.cap-trim", "T.bonus"]
 
 
+def law_outcome(factory: Callable[..., object], **options: Any) -> specsim.Outcome:
+    return specsim.check(factory, effort="quick", properties=[BY_LAW], **options)[BY_LAW]
+
+
+@pytest.mark.parametrize("step_method", [None, "begin_step"])
+def test_the_law_of_what_the_reference_commits(step_method: str | None) -> None:
+    # Rejected with probability at most 1e-6 each.
+    outcome = law_outcome(TargetVerifyExecutor, methods=["match-expected"], step_method=step_method)
+    assert outcome.verdict == "pass", outcome.detail
+
+
+def test_slots_that_commit_draws_of_their_own_have_the_law() -> None:
+    # Rejected with probability at most 1e-6; its twin repeats each length.
+    assert law_outcome(per_slot, methods=["match-expected"], coupling="slot").verdict == "pass"
+    shared = law_outcome(TargetVerifyExecutor, methods=["match-expected"], coupling="slot")
+    assert shared.verdict == "fail"
+
+
+@pytest.mark.parametrize("name", [n for n, m in MUTANTS.items() if m.caught_by == BY_LAW])
+def test_each_executor_that_commits_another_law_is_rejected(name: str) -> None:
+    # Rejected for certain but for 1e-6: it commits one length for ever.
+    outcome = law_outcome(MUTANTS[name].factory, methods=["match-expected"])
+    assert outcome.verdict == "fail"
+    assert "committed lengths: seen" in outcome.detail
+    assert outcome.snippet
+    compile(outcome.snippet, name, "exec")
+
+
 @pytest.mark.parametrize("name", [n for n, c in CORRECTS.items() if not c.fails])
 def test_correct_executors_are_not_refuted(name: str) -> None:
     assert refuted(CORRECTS[name].factory) == {}
@@ -89,7 +119,7 @@ def test_an_executor_that_keeps_the_real_bonus_lacks_the_advisory_property_alone
 
 # Two draws of 4.7 agree with probability 0.58: in 14 steps of it and as
 # many of multinomial, a miss of two-draws is below 1e-7.
-@pytest.mark.parametrize("name", list(MUTANTS))
+@pytest.mark.parametrize("name", [n for n, m in MUTANTS.items() if m.caught_by != BY_LAW])
 def test_each_faulty_executor_is_refuted(name: str) -> None:
     mutant = MUTANTS[name]
     assert mutant.caught_by.partition(".")[2] in refuted(mutant.factory)

@@ -124,7 +124,9 @@ def finalizers_differ(entry: VerifyMutant | VerifyCorrect) -> dict[str, set[str]
 
 
 @pytest.mark.parametrize(
-    "entry", [e for e in all_finalizer_mutants() if e.name != "two-draws"], ids=name_of
+    "entry",
+    [e for e in all_finalizer_mutants() if e.name not in ("two-draws", "commits-frozen")],
+    ids=name_of,
 )
 def test_a_faulty_finalizer_differs_as_stated(entry: VerifyMutant) -> None:
     assert finalizers_differ(entry) == FINALIZERS[entry.name]
@@ -133,6 +135,22 @@ def test_a_faulty_finalizer_differs_as_stated(entry: VerifyMutant) -> None:
 @pytest.mark.parametrize("entry", all_correct_finalizers(), ids=name_of)
 def test_a_correct_finalizer_gives_what_the_reference_gives(entry: VerifyCorrect) -> None:
     assert finalizers_differ(entry) == FINALIZERS.get(entry.name, {})
+
+
+def test_a_finalizer_that_commits_its_first_length_for_ever() -> None:
+    # 64 draws of 4.5 are all the same with probability 1e-19.
+    (entry,) = (e for e in all_finalizer_mutants() if e.name == "commits-frozen")
+    frozen = entry.factory(GAMMA, 4.5, "match-expected", seed=1)
+    committed = {
+        tuple(frozen.accept_and_finalize(**step_of(1)).commit_lens.tolist()) for _ in range(64)
+    }
+    assert len(committed) == 1
+    cpu = torch.device("cpu")
+    forced = {
+        int(frozen._simulated_correct_len(bs=3, dtype=torch.int64, device=cpu)[0])
+        for _ in range(64)
+    }
+    assert len(forced) == 2
 
 
 def test_a_finalizer_of_two_draws_commits_the_second() -> None:

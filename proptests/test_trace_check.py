@@ -13,7 +13,7 @@ import specsim
 from specsim.properties.registry import catalogue
 from specsim.targets import TargetError
 
-STEPS = 6_000
+STEPS = 12_000
 
 
 def recorded(folder: Path, lengths: list[int], gamma: int = 7) -> Path:

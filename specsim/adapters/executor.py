@@ -13,6 +13,7 @@ tensor attribute, ``step_correct_len``, ``_simulated_correct_len`` or ``simulate
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
@@ -20,12 +21,39 @@ import torch
 
 from specsim.adapters.guard import target_call
 from specsim.adapters.kinds import BUFFER_METHODS, STEP_METHODS, STEP_TENSORS
-from specsim.loading.failures import TargetReturned, shown
+from specsim.loading.failures import TargetFailed, TargetReturned, shown
 from specsim.targets import Configuration, Program, Violation
 
 _CPU = torch.device("cpu")
-# A batch whose slots have to agree, and one whose slots are all lengths of their own.
-_SHARED_SLOTS, _OWN_SLOTS = 3, 8
+# What lengths are drawn with: batch sizes in turn, for a while in each dtype and below and above
+# the least capacity. Only for a while, since a buffer built anew at every step could hide that it
+# is never refreshed.
+_PHASES: tuple[tuple[tuple[int, ...], str], ...] = (
+    ((3, 1, 64, 8), "int64"),
+    ((3, 1, 64, 8), "int32"),
+    ((3, 1, 600, 8), "int64"),
+    ((3, 1, 600, 8), "int32"),
+)
+_ROUNDS = 64
+
+
+def _requests() -> list[tuple[int, torch.dtype]]:
+    return [
+        (bs, getattr(torch, dtype))
+        for sizes, dtype in _PHASES
+        for _ in range(_ROUNDS)
+        for bs in sizes
+    ]
+
+
+_REQUESTS = _requests()
+_REQUESTS_PROGRAM = (
+    "import itertools",
+    "import torch",
+    f"phases = {_PHASES!r}",
+    "requests = [(bs, getattr(torch, dtype)) for sizes, dtype in phases "
+    f"for _ in range({_ROUNDS}) for bs in sizes]",
+)
 
 
 @dataclass(frozen=True)
@@ -63,7 +91,10 @@ class Running:
     protocol: Protocol
     per_slot: bool
     waiting: list[int] = field(default_factory=list)
-    torn: list[int] = field(default_factory=list)
+    noticed: dict[str, str] = field(default_factory=dict)
+    _steps: int = 0
+    _last: torch.Tensor | None = None
+    _served: int = 0
 
     def correct_len(self, bs: int, dtype: torch.dtype, device: torch.device | str) -> torch.Tensor:
         """Return one step's draft lengths from the cached buffer.
@@ -115,16 +146,19 @@ class Running:
         if self.protocol.buffer is None:
             self.begin()
             drafts = self.held()
+            self._look_at_place(drafts, drafts.numel())
         else:
-            bs = _OWN_SLOTS if self.per_slot else _SHARED_SLOTS
-            drafts = self.correct_len(bs, torch.int64, _CPU)
+            bs, dtype = _REQUESTS[self._steps % len(_REQUESTS)]
+            self._steps += 1
+            drafts = self.correct_len(bs, dtype, _CPU)
             if drafts.shape != (bs,):
                 raise TargetReturned(
                     f"returned a tensor of shape {tuple(drafts.shape)}, expected ({bs},)"
                 )
+            self._look_at_place(drafts, bs)
         with target_call():
             values = drafts.reshape(-1).tolist()
-        if not values or not all(type(value) is int for value in values):
+        if set(map(type, values)) != {int}:
             raise TargetReturned(f"returned {shown(values)}, expected integer draft lengths")
         return values
 
@@ -132,18 +166,39 @@ class Running:
         """Return n acceptance lengths: one a step, or one a slot."""
         drawn: list[object] = []
         while len(drawn) < n:
-            if self.waiting:
-                drawn.append(self.waiting.pop(0))
+            if self.per_slot:
+                self.waiting = self.waiting or [value + 1 for value in self.step()]
+                wanted = n - len(drawn)
+                drawn += self.waiting[:wanted]
+                self.waiting = self.waiting[wanted:]
                 continue
             values = self.step()
-            lengths = [value + 1 for value in values]
-            if self.per_slot:
-                self.waiting = lengths
-                continue
-            if lengths.count(lengths[0]) != len(lengths) and not self.torn:
-                self.torn = values
-            drawn.append(lengths[0])
+            if values.count(values[0]) != len(values):
+                shown_values = values if len(values) <= 8 else [*values[:8], ...]
+                self.noticed.setdefault(
+                    "coupling", f"wrote other draft lengths to slots of one step: {shown_values}"
+                )
+            drawn.append(values[0] + 1)
         return drawn
+
+    def _look_at_place(self, drafts: torch.Tensor, size: int) -> None:
+        """Note if a step reads other memory than the one before, which was large enough."""
+        last, self._last = self._last, drafts
+        if last is None or last.dtype != drafts.dtype:
+            self._served = size
+            return
+        if size <= self._served and place_of(last) != place_of(drafts):
+            self.noticed.setdefault(
+                "reuse",
+                f"gave other memory for {size} slots after {self._steps or 'some'} steps; the step "
+                f"before it, and {self._served} slots, had been served from the memory kept so far",
+            )
+        self._served = max(self._served, size)
+
+
+def place_of(view: torch.Tensor) -> tuple[object, ...]:
+    """Return what tells a tensor's memory from another's, as long as both are kept."""
+    return view.untyped_storage()._cdata, view.storage_offset(), view.stride()
 
 
 class ExecutorTarget:
@@ -178,8 +233,8 @@ class ExecutorTarget:
         self.per_slot = coupling == "slot"
         self._step_method, self._step_tensor = step_method, step_tensor
         self._running: dict[Configuration, Running] = {}
-        # Of the object made last; the name that most have, as long as there was none.
-        self._last_protocol = Protocol(BUFFER_METHODS[0])
+        # Of the object made last.
+        self._last_protocol: Protocol | None = None
 
     def open(self, config: Configuration, **more: object) -> Running:
         """Make an object of a configuration; `more` are further keywords of the factory.
@@ -191,8 +246,8 @@ class ExecutorTarget:
         """
         with target_call():
             executor = self.factory(config.max_len - 1, config.acc_len, config.method, **more)
-        self._last_protocol = self._protocol(executor)
-        return Running(executor, self._last_protocol, self.per_slot)
+        protocol = self._last_protocol = self._protocol(executor)
+        return Running(executor, protocol, self.per_slot)
 
     def draw_many(self, config: Configuration, n: int) -> list[object]:
         """Draw n acceptance lengths, draft lengths plus one, from this configuration's object."""
@@ -206,13 +261,12 @@ class ExecutorTarget:
         self._running = {}
 
     def noticed(self) -> list[Violation]:
-        """Return, once, in which configurations slots differed that share a draw."""
+        """Return, once, where slots differed that share a draw, and where memory moved."""
         found = []
         for config, running in self._running.items():
-            if running.torn:
-                message = f"slots differ in one step: draft lengths {running.torn}"
-                found.append(Violation("coupling", config, message, (str(running.torn),)))
-                running.torn = []
+            for name, message in running.noticed.items():
+                found.append(Violation(name, config, message, (message,)))
+            running.noticed = {}
         return found
 
     def call_repr(self, config: Configuration, n: int = 1) -> str:
@@ -223,22 +277,29 @@ class ExecutorTarget:
         """Return how a snippet draws from one object."""
         name = "executor" if number == 1 else f"executor_{number}"
         made = f"{name} = {self.call_repr(config)}"
+        if self._last_protocol is None:
+            with suppress(TargetFailed):
+                self.open(config)
         protocol = self._last_protocol
+        if protocol is None:
+            return Program(f"vars({name})", (made,))
         if protocol.buffer is None:
             length = f"({name}.{protocol.step}(), {name}.{protocol.tensor})[1].flatten()"
             setup: tuple[str, ...] = (made,)
         else:
-            bs = _OWN_SLOTS if self.per_slot else _SHARED_SLOTS
-            call = f"bs={bs}, dtype=torch.int64, device=torch.device('cpu')"
-            length = f"{name}.{protocol.buffer}({call})"
-            setup = ("import torch", made)
-        if not self.per_slot:
-            return Program(f"{length}[0].item() + 1", setup)
-        return Program(
-            f"{length}[0].item() + 1",
-            setup,
-            lambda n: f"[int(k) + 1 for _ in range({n}) for k in {length}]",
-        )
+            given = f"asked_{number}"
+            length = (
+                f"{name}.{protocol.buffer}(**dict(zip(('bs', 'dtype'), next({given}))), "
+                "device=torch.device('cpu'))"
+            )
+            setup = (*_REQUESTS_PROGRAM, made, f"{given} = itertools.cycle(requests)")
+        many = None
+        if self.per_slot:
+
+            def many(n: int) -> str:
+                return f"[int(k) + 1 for _ in range({n}) for k in {length}]"
+
+        return Program(f"{length}[0].item() + 1", setup, many)
 
     def _protocol(self, executor: object) -> Protocol:
         """Return which of the object's names are used."""
@@ -251,8 +312,10 @@ class ExecutorTarget:
             step = next((n for n in steps if _is_method(executor, n)), None)
             tensors = STEP_TENSORS if self._step_tensor is None else (self._step_tensor,)
             tensor = next(_held(executor, tensors, isinstance_of_tensor), None)
-            # Some make their tensor at the first step.
-            tensor = tensor or next(_held(executor, tensors, lambda v: not callable(v)), None)
+            if step is not None and tensor is None:
+                # Some make their tensor at the first step.
+                getattr(executor, step)()
+                tensor = next(_held(executor, tensors, isinstance_of_tensor), None)
         if step is None or tensor is None:
             kind = type(executor).__name__
             raise TargetReturned(

@@ -9,6 +9,7 @@ from specsim.mutants import (
     executors,
     executors_correct,
     executors_law,
+    executors_partial,
     finalizers,
     ranks,
 )
@@ -31,6 +32,7 @@ _MODULES = (
     executors,
     executors_law,
     executors_correct,
+    executors_partial,
     finalizers,
     ranks,
 )

@@ -34,6 +34,7 @@ EXECUTOR_IDS = (
     "E.sequence",
 )
 FINALIZER_IDS = (
+    "F.distribution",
     "F.commit-lens",
     "F.seq-lens",
     "F.caps",

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
-from specsim.adapters.executor import Running
+from specsim.adapters.executor import Running, place_of
 from specsim.loading.failures import TargetFailed
 
 MIN_CAPACITY = 512
@@ -39,10 +38,22 @@ class Call:
 
 @dataclass
 class _Buffer:
-    """The storage that views of one dtype and device were last seen in."""
+    """Where views of one dtype and device were last seen.
+
+    Attributes
+    ----------
+    view
+        The largest view of that memory so far.
+    served
+        Its slots: what a later call may not need other memory for. Beyond, memory may be
+        somebody else's.
+    room
+        Slots from its first one to the end of the storage: no capacity is larger.
+    """
 
     view: torch.Tensor
-    capacity: int
+    served: int
+    room: int
 
 
 class BufferModel:
@@ -68,9 +79,9 @@ class BufferModel:
         self._kept: list[torch.Tensor] = []
 
     def capacity(self, call: Call) -> int:
-        """Return how many slots fit without a new buffer; 0 if any call needs one."""
+        """Return how many slots may fit without a new buffer; 0 if any call needs one."""
         known = self._buffers.get((call.dtype, call.device))
-        return 0 if known is None else known.capacity
+        return 0 if known is None else known.room
 
     def call(self, call: Call) -> dict[str, str]:
         """Make one call.
@@ -107,33 +118,41 @@ class BufferModel:
 
     def _refuted_by_storage(self, call: Call, view: torch.Tensor) -> dict[str, str]:
         key = (call.dtype, call.device)
-        known, capacity = self._buffers.get(key), _capacity(view)
-        # After another dtype or device, one buffer a dtype and device is as good as a new one.
+        known, room = self._buffers.get(key), _room(view)
+        # After another dtype or device, one buffer a dtype and device is as good as a new one, and
+        # one memory for all dtypes as well.
         came_back, self._last = self._last != key, key
-        self._buffers[key] = _Buffer(view, capacity)
-        moved = known is None or _place(known.view) != _place(view)
         new = all(_storage(view) != _storage(kept) for kept in self._kept[:-1])
-        again = known is not None and not came_back and call.bs <= known.capacity
-        if again and moved and new and capacity <= call.bs < MIN_CAPACITY:
+        live = any(_storage(view) == _storage(other.view) for other in self._buffers.values())
+        moved = known is None or place_of(known.view) != place_of(view)
+        if moved or known is None or call.bs > known.served:
+            self._buffers[key] = _Buffer(view, call.bs, room)
+        if known is None or not moved:
+            return self._too_small(room)
+        fits = call.bs <= max(known.served, min(MIN_CAPACITY, known.room))
+        if fits and not came_back and new and room <= call.bs < MIN_CAPACITY:
             # Storage made to measure: nothing that a later call could write, let alone a graph.
             return {
-                "view": f"returned memory of its own for {capacity} slots, expected a view of a "
+                "view": f"returned memory of its own for {room} slots, expected a view of a "
                 f"buffer of at least {MIN_CAPACITY}"
             }
-        if known is not None and moved and not (new and (came_back or call.bs > known.capacity)):
+        excused = (new and (came_back or not fits)) or (live and came_back)
+        if not excused:
             same = _storage(known.view) == _storage(view)
             what = "another part of the buffer" if same else "a new buffer"
             what = what if same or new else "a buffer that was given up before"
             return {
-                "reuse": f"returned a view of {what}, expected the one before: its {known.capacity}"
-                f" slots are enough for {call.bs}, on the same device and of the same dtype"
+                "reuse": f"returned a view of {what}, expected the one before: it is large enough "
+                f"for {call.bs}, on the same device and of the same dtype"
             }
-        if capacity < MIN_CAPACITY:
-            return {
-                "minimum-capacity": f"made a buffer of {capacity} slots, expected at least "
-                f"{MIN_CAPACITY}"
-            }
-        return {}
+        return self._too_small(room)
+
+    def _too_small(self, room: int) -> dict[str, str]:
+        if room >= MIN_CAPACITY:
+            return {}
+        return {
+            "minimum-capacity": f"made a buffer of {room} slots, expected at least {MIN_CAPACITY}"
+        }
 
 
 class StepModel:
@@ -166,7 +185,7 @@ class StepModel:
             return {"returns": failed.summary}
         self._kept.append(tensor)
         found = refuted_by_values(tensor, self._gamma, self._running.per_slot)
-        if _place(tensor) != _place(self._kept[0]):
+        if place_of(tensor) != place_of(self._kept[0]):
             found["reuse"] = "left the step's lengths in another tensor than the steps before"
         elif unwritten:
             found["written"] = "left the step's tensor as it was until its attribute was read"
@@ -194,23 +213,18 @@ def refuted_by_values(view: torch.Tensor, gamma: int, per_slot: bool) -> dict[st
 
 
 def _overwrite(view: torch.Tensor) -> None:
-    """Put a mark into every slot of a buffer, so that a slot left as it was shows."""
-    if view.device.type == "meta" or not view.is_contiguous():
-        return
-    # What was made in inference mode can be written there alone.
-    with torch.inference_mode():
-        view.as_strided((_capacity(view),), (1,)).fill_(UNWRITTEN)
+    """Put a mark into every slot that was handed out, so that a slot left as it was shows."""
+    if view.device.type != "meta":
+        # What was made in inference mode can be written there alone.
+        with torch.inference_mode():
+            view.fill_(UNWRITTEN)
 
 
 def _storage(view: torch.Tensor) -> int:
     return int(view.untyped_storage()._cdata)
 
 
-def _place(view: torch.Tensor) -> tuple[Any, ...]:
-    return _storage(view), view.storage_offset(), view.stride()
-
-
-def _capacity(view: torch.Tensor) -> int:
+def _room(view: torch.Tensor) -> int:
     """Return how many slots there are in memory from the view's first one on."""
     return int(view.untyped_storage().nbytes() // view.element_size() - view.storage_offset())
 

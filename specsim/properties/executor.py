@@ -16,10 +16,12 @@ from specsim.properties.generators import own_generators
 from specsim.properties.outcome import Outcome
 from specsim.properties.registry import Property, register
 from specsim.properties.session import Session
-from specsim.properties.single_lengths import by_certificates
+from specsim.properties.single_lengths import by_certificates, returns
 from specsim.targets import Configuration
 
 _KINDS = ("executor",)
+# Of the hundreds that are made; one that refuses all of them has shown nothing.
+_ENOUGH_CALLS = 30
 _TRIED = Configuration(4.7, "match-expected", 8)
 
 
@@ -113,16 +115,26 @@ def _by_sequences(prop: Property, session: Session) -> Outcome:
     refutation = seen.refuting(prop.name)
     if refutation is not None:
         return _refuted(prop, session, refutation, seen.calls, seconds)
-    broken = seen.known.get("returns")
-    if broken is not None:
+    broken = seen.refuting("returns")
+    if broken is not None and seen.answered < _ENOUGH_CALLS:
         made = session.target.call_repr(broken.configuration)
         return prop.outcome("inconclusive", f"not judged: {made} {broken.message}")
     return prop.outcome(
         "pass",
-        f"{seen.calls:,} calls in {seen.sequences:,} sequences",
+        f"{seen.answered:,} calls in {seen.sequences:,} sequences"
+        + ("; some calls were refused: see E.returns" if broken is not None else ""),
         draws=seen.calls,
         seconds=seconds,
     )
+
+
+def _by_both(prop: Property, session: Session) -> Outcome:
+    """Judge by the sequences' calls, and by every step that lengths were drawn from."""
+    outcome = _by_sequences(prop, session)
+    if outcome.verdict != "pass":
+        return outcome
+    drawn = by_certificates(prop, session)
+    return outcome if drawn.verdict == "pass" else drawn
 
 
 for _name, _statement, _source in (
@@ -140,7 +152,26 @@ for _name, _statement, _source in (
     ("written", "Every slot of the batch is written at every step.",
      "CUDA-graph reports: a replay reads what an earlier step left"),
 ):  # fmt: skip
-    register(f"E.{_name}", _statement, source=_source, kinds=_KINDS)(_by_sequences)
+    register(f"E.{_name}", _statement, source=_source, kinds=_KINDS)(
+        _by_both if _name == "reuse" else _by_sequences
+    )
+
+
+@register(
+    "E.returns",
+    "It returns for every length above 0, known method and gamma, and for every batch size.",
+    source="design: every finite length is clamped, not refused; a batch may be empty or grow",
+    kinds=_KINDS,
+)
+def executor_returns(prop: Property, session: Session) -> Outcome:
+    """Judge E.returns by lengths drawn, and by the sequences' calls."""
+    outcome = returns(prop, session)
+    protocol = _protocol(session)
+    if outcome.verdict != "pass" or not isinstance(protocol, Protocol):
+        return outcome
+    seen, seconds = _sequences(session)
+    refused = seen.refuting(prop.name)
+    return outcome if refused is None else _refuted(prop, session, refused, seen.calls, seconds)
 
 
 @register(
@@ -177,8 +208,9 @@ def sequence(prop: Property, session: Session) -> Outcome:
     if (outcome := _not_judged(prop, session)) is not None:
         return outcome
     seen, seconds = _sequences(session)
-    if seen.found:
-        shortest = min(seen.found.values(), key=lambda found: found.size)
+    found = [refutation for name, refutation in seen.found.items() if name != "returns"]
+    if found:
+        shortest = min(found, key=lambda found: found.size)
         return _refuted(prop, session, shortest, seen.calls, seconds)
     return _by_sequences(prop, session)
 
@@ -193,8 +225,7 @@ def coupling(prop: Property, session: Session) -> Outcome:
     """Judge E.coupling by every step that was made; slots apart are E.freshness' business."""
     if session.settings.coupling == "slot":
         return prop.outcome("skip", "slots have draws of their own here: see E.freshness")
-    outcome = _by_sequences(prop, session)
-    return by_certificates(prop, session) if outcome.verdict == "pass" else outcome
+    return _by_both(prop, session)
 
 
 @register(
@@ -205,8 +236,7 @@ def coupling(prop: Property, session: Session) -> Outcome:
 )
 def in_range(prop: Property, session: Session) -> Outcome:
     """Judge E.range by every slot of the sequences' calls, and by every length drawn."""
-    outcome = _by_sequences(prop, session)
-    return by_certificates(prop, session) if outcome.verdict == "pass" else outcome
+    return _by_both(prop, session)
 
 
 @register(

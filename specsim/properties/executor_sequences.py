@@ -33,6 +33,8 @@ from specsim.targets import Configuration
 DTYPES = ("int64", "int32")
 CPU = "cpu"
 _LONGEST = 30
+# Enough for memory that is given up now and then.
+_MANY_STEPS = 300
 # The batch sizes of each sequence; None is the buffer's capacity, whatever it is.
 _SIZES: dict[str, tuple[int | None, ...]] = {
     "the same batch": (3, 3, 3, 3),
@@ -41,6 +43,7 @@ _SIZES: dict[str, tuple[int | None, ...]] = {
     "growth": (3, 600, 600, 513, 3, 600, 2_000, 600, 3),
     "an empty batch": (0, 3, 0, 0, 3),
     "a large first batch": (700, 700, 3, 512, 700),
+    "many steps": (3, 1, 64) * (_MANY_STEPS // 3),
 }
 
 
@@ -78,8 +81,8 @@ class Sequences:
 
     Attributes
     ----------
-    calls, sequences
-        How many calls were made, in how many sequences.
+    calls, answered, sequences
+        How many calls were made, how many of them returned, and in how many sequences.
     devices
         Devices that took part.
     refused
@@ -91,6 +94,7 @@ class Sequences:
     """
 
     calls: int = 0
+    answered: int = 0
     sequences: int = 0
     devices: tuple[str, ...] = (CPU,)
     refused: dict[str, str] = field(default_factory=dict)
@@ -190,6 +194,7 @@ def _run(
         made.append(call)
         seen.calls += 1
         refuted = model.call(call)
+        seen.answered += "returns" not in refuted
         for name, message in refuted.items():
             seen.known.setdefault(name, Refutation(name, configuration, tuple(made), message))
         if "returns" in refuted:
@@ -204,9 +209,11 @@ def _begin_steps(target: ExecutorTarget, configuration: Configuration, seen: Seq
     except TargetFailed as failed:
         seen.known["returns"] = Refutation("returns", configuration, (), failed.summary)
         return
-    for _ in range(_LONGEST):
+    for _ in range(_MANY_STEPS):
         seen.calls += 1
-        for name, message in model.call().items():
+        refuted = model.call()
+        seen.answered += "returns" not in refuted
+        for name, message in refuted.items():
             found = Refutation(name, configuration, (None,) * seen.calls, message)
             seen.known.setdefault(name, found)
 
@@ -254,7 +261,9 @@ def _search(
                 return
             self.made.append(call)
             seen.calls += 1
-            self.refuted(self.model.call(call))
+            refuted = self.model.call(call)
+            seen.answered += "returns" not in refuted
+            self.refuted(refuted)
 
         def refuted(self, found: dict[str, str]) -> None:
             for name, message in found.items():

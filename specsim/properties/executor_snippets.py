@@ -16,6 +16,7 @@ def calls_program(session: Session, refutation: Refutation, protocol: Protocol |
     if refutation.calls[0] is None:
         return "\n".join(
             [
+                "import torch",
                 *head,
                 made,
                 "kept = []  # an address may be used again after a free",
@@ -24,7 +25,8 @@ def calls_program(session: Session, refutation: Refutation, protocol: Protocol |
                 f"    held = executor.{protocol.tensor}",
                 "    kept.append(held)",
                 '    print(f"memory {held.untyped_storage()._cdata:#x}", held.tolist())',
-                "    held.fill_(-77)  # what is left as it was shows",
+                "    with torch.inference_mode():",
+                "        held.fill_(-77)  # what is left as it was shows",
                 "",
             ]
         )
@@ -43,8 +45,9 @@ def calls_program(session: Session, refutation: Refutation, protocol: Protocol |
             "]",
             "kept = []  # an address may be used again after a free",
             "for bs, dtype, device in calls:",
-            "    for view in kept:",
-            "        view.fill_(-77)  # what is left as it was shows",
+            "    with torch.inference_mode():",
+            "        for view in kept:",
+            "            view.fill_(-77)  # what is left as it was shows",
             f"    view = executor.{protocol.buffer}(",
             "        bs=bs, dtype=dtype, device=torch.device(device)",
             "    )",

@@ -62,8 +62,8 @@ def _steps(session: Session, offer: Offer) -> tuple[Steps, float]:
     return found
 
 
-def by_commits(prop: Property, session: Session) -> Outcome:
-    """Judge a property that one step's result can refute, for executors that commit."""
+def not_offered(prop: Property, session: Session) -> Outcome | None:
+    """Return the outcome for an executor that does not commit, or not as a property needs."""
     offer = offer_in(session)
     if isinstance(offer, str):
         return prop.outcome("inconclusive", f"not judged: {offer}")
@@ -75,6 +75,15 @@ def by_commits(prop: Property, session: Session) -> Outcome:
     if prop.name == "fixed" and not offer.fixed:
         reason = "the factory has no parameters token_mode and fixed_token_id"
         return prop.outcome("skip", reason)
+    return None
+
+
+def by_commits(prop: Property, session: Session) -> Outcome:
+    """Judge a property that one step's result can refute, for executors that commit."""
+    if (outcome := not_offered(prop, session)) is not None:
+        return outcome
+    offer = offer_in(session)
+    assert isinstance(offer, Offer)
     seen, seconds = _steps(session, offer)
     refutation = seen.refutations.get(prop.name)
     if refutation is not None:

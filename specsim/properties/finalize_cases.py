@@ -92,7 +92,7 @@ def _batches(gamma: int, offer: Offer, number: int) -> tuple[Batch, ...]:
         given.append(offer.limits)
     batches = []
     for k in range(number, number + 2 * len(_SIZES)):
-        bs = _at_most(_SIZES[k % len(_SIZES)], offer)
+        bs = at_most(_SIZES[k % len(_SIZES)], offer)
         limits = given[(k + k // len(_SIZES)) % len(given)]
         pattern = distinct_requests(
             gamma,
@@ -124,7 +124,7 @@ def cases(draw: DrawFn, methods: Sequence[str], offer: Offer) -> Case:
 @st.composite
 def _batches_of(draw: DrawFn, gamma: int, offer: Offer) -> Batch:
     sizes = st.one_of(st.integers(0, 2), st.integers(0, 6), st.integers(3, 8), _LARGE)
-    bs = _at_most(draw(sizes), offer)
+    bs = at_most(draw(sizes), offer)
     count = min(draw(st.integers(1, _MOST_REQUESTS)), bs)
     limits = [name for name in offer.limits if draw(st.booleans())]
     requests = st.builds(
@@ -140,7 +140,8 @@ def _batches_of(draw: DrawFn, gamma: int, offer: Offer) -> Batch:
     return Batch(gamma, bs, pattern, draw(dtypes), draw(dtypes))
 
 
-def _at_most(bs: int, offer: Offer) -> int:
+def at_most(bs: int, offer: Offer) -> int:
+    """Return a batch size that the executor's steps have slots for."""
     return bs if offer.most is None else min(bs, offer.most)
 
 

@@ -100,11 +100,13 @@ def _flat(values: object) -> list[object]:
 def _program(session: Session, configuration: Configuration, protocol: Protocol) -> str:
     return "\n".join(
         [
+            "import torch",
             session.import_line,
             "",
             f"executor = {session.target.call_repr(configuration)}",
             f"if getattr(executor, {protocol.tensor!r}, None) is not None:",
-            f"    executor.{protocol.tensor}.fill_({_MARK})",
+            "    with torch.inference_mode():",
+            f"        executor.{protocol.tensor}.fill_({_MARK})",
             f"executor.{protocol.step}()",
             f"print(executor.{protocol.tensor})  # expected None, or {_MARK}: nothing is forced",
             "",

@@ -30,6 +30,7 @@ _FOR_SAMPLERS = (
     "specsim.properties.sampler",
 )
 _FOR_OTHERS = (
+    "specsim.properties.commit_law",
     "specsim.properties.consumers",
     "specsim.properties.executor",
     "specsim.properties.finalize",

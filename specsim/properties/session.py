@@ -16,7 +16,7 @@ from specsim.properties.courses import CourseResult, run_course
 from specsim.properties.exploration import Exploration, explore
 from specsim.properties.outcome import EFFORTS, Effort
 from specsim.properties.stream import StreamResult, StreamSettings
-from specsim.targets import LengthTarget, Violation
+from specsim.targets import Configuration, LengthTarget, Violation
 
 DEFAULT_TOLERANCE = 0.005
 COUPLINGS = ("batch", "slot")
@@ -164,6 +164,11 @@ def run_in_turn(
         yield run(course, progress)
 
 
+def commit_configurations(methods: Sequence[str]) -> tuple[Configuration, ...]:
+    """Return the configurations in which the law of an executor's commits is judged."""
+    return tuple(Configuration(4.7, method, 8) for method in methods)
+
+
 @dataclass
 class Session:
     """The draws of one run, made when a property first asks for them and shared by all.
@@ -205,6 +210,8 @@ class Session:
         """Error rates and budgets of a stream: alpha is shared out by a list fixed beforehand."""
         level = LEVELS[self.settings.effort]
         streams = sum(course.streams for course in self.courses)
+        if self.target.kind == "executor":
+            streams += len(commit_configurations(self.settings.methods))
         return StreamSettings(
             seed=self.settings.seed,
             alpha_run=self.settings.alpha,

@@ -57,15 +57,16 @@ def returns(prop: Property, session: Session) -> Outcome:
 
 
 for _letter, _kinds in LENGTH_KINDS.items():
-    register(
-        f"{_letter}.returns",
-        {
-            "S": "The sampler returns for every finite length, known method and max_len of at "
-            "least 1."
-        }.get(_letter, "It returns for every length above 0, known method and gamma."),
-        source="design: every finite length is clamped, not refused",
-        kinds=_kinds,
-    )(returns)
+    if _letter != "E":  # where calls are refused that no length is drawn from
+        register(
+            f"{_letter}.returns",
+            {
+                "S": "The sampler returns for every finite length, known method and max_len of at "
+                "least 1."
+            }.get(_letter, "It returns for every length above 0, known method and gamma."),
+            source="design: every finite length is clamped, not refused",
+            kinds=_kinds,
+        )(returns)
     for _name, _statement, _source in (
         ("range", "Every length lies in [1, max_len].",
          "design: the target's own token is always committed, and no more than gamma drafts"),
