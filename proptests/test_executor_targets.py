@@ -234,3 +234,28 @@ def test_a_value_may_be_called_for_each_object(tmp_path: Path) -> None:
     assert as_python(texts) == f"{{'x': load_object('{path}:new')[0]()}}"
     with pytest.raises(TargetError, match=r"made is not callable"):
         read_assignments([f"x={path}:made()"])
+
+
+def test_a_placeholder_needs_an_executor(engine: Path) -> None:
+    with pytest.raises(TargetError, match="pass --kind executor"):
+        extract_any(f"{engine}:Executor.other", None, attributes=["gamma={gamma}"])
+
+
+def test_an_executor_that_is_taken_for_a_sampler_is_told_apart_in_the_message() -> None:
+    def make(num_draft_tokens: int, acc: float, method: str) -> object:
+        return Scalar(num_draft_tokens, acc, method)
+
+    report = specsim.check(make, effort="quick", properties=["S.returns"])
+    assert "it is an executor: --kind executor" in report["S.returns"].detail
+
+
+def test_a_tensor_that_the_first_step_makes_is_found() -> None:
+    class Late:
+        def __init__(self, gamma: int, acc_len: float, method: str) -> None:
+            self.draw = (acc_len, method, gamma + 1)
+
+        def begin_step(self) -> None:
+            length = specsim.sample_simulated_acc_len(*self.draw)
+            self.step_correct_len = torch.full((1,), length - 1)
+
+    assert set(ExecutorTarget("Late", Late).draw_many(CONFIGURATION, 200)) == {4, 5}

@@ -75,6 +75,7 @@ def test_a_frozen_trace_fails_from_python(fresh: Path, frozen: Path) -> None:
         ([], "name either a TARGET or a --trace"),
         (["specsim:sample_simulated_acc_len", "--trace", "x"], "and not both"),
         (["--trace", "no-such-folder"], "no-such-folder is no folder"),
+        (["--trace", "x", "--kind", "executor"], "a trace says itself what it is of"),
     ],
 )
 def test_wrong_calls_are_refused(arguments: list[str], wanted: str) -> None:

@@ -233,6 +233,15 @@ def test_a_trim_without_a_cap_is_caught(tmp_path: Path) -> None:
     assert {"F.caps", "E.coupling", "E.support"} <= failing(tmp_path)
 
 
+def test_a_cap_that_puts_tokens_on_is_caught(tmp_path: Path) -> None:
+    def added(step: int, fields: Fields) -> None:
+        fields["commit_lens"] = fields["commit_lens"] + 1
+        fields["cap_trim_lens"] = torch.full_like(fields["commit_lens"], -1)
+
+    record_steps(tmp_path, STEPS, added)
+    assert "F.commit-lens" in failing(tmp_path)
+
+
 def test_capped_lengths_without_a_record_of_the_trim_are_not_judged(tmp_path: Path) -> None:
     record_steps(tmp_path, STEPS, without("cap_trim_lens"), caps=every_third_cap)
     assert failing(tmp_path) == set()

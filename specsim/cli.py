@@ -154,6 +154,11 @@ def check(
 
     if (target is None) == (not trace):
         raise typer.BadParameter("name either a TARGET or a --trace, and not both")
+    if trace and (kind or extract or step_method or step_tensor):
+        raise typer.BadParameter(
+            "a trace says itself what it is of: --kind, --extract, --step-method and "
+            "--step-tensor are for a TARGET"
+        )
     request = Request(
         target=target or " ".join(map(str, trace or [])),
         traces=[str(folder) for folder in trace or []],

@@ -97,6 +97,16 @@ def extract_any(
         kind is None and method in (*BUFFER_METHODS, *STEP_METHODS)
     )
     if not (is_executor and cls and is_file(location)):
+        placed = [
+            text
+            for text in (*attributes, *namespace)
+            if any(names_placeholder(text, placeholder) for placeholder in PLACEHOLDERS)
+        ]
+        if placed:
+            raise TargetError(
+                f"{placed[0]} stands for a value of an executor's configuration: name a method, "
+                f"path/to/file.py:Class.method, and pass --kind executor, got {spec!r}"
+            )
         return extract_target(spec, attributes=attributes, namespace=namespace)
     texts = [*attributes, *namespace]
     if not any(names_placeholder(text, "simulate_acc_len") for text in texts):

@@ -134,6 +134,7 @@ class DFlashTarget(BatchTarget):
         BatchShape(1, "int32", "int64"),
         BatchShape(5, "int32", "int32"),
         BatchShape(2, "int64", "int64"),
+        BatchShape(64, "int64", "int32"),
     )
     spare_nodes = False
     first_length = "int(commit_lens[0])"

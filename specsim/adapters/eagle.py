@@ -156,6 +156,7 @@ class EagleTarget(BatchTarget):
         BatchShape(1, "int64", "int64"),
         BatchShape(5, "int32", "int64", more_nodes=2),
         BatchShape(2, "int64", "int32"),
+        BatchShape(64, "int64", "int32"),
     )
     spare_nodes = True
     first_length = "int((index[0] >= 0).sum())"

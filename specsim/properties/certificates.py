@@ -6,10 +6,12 @@ configuration or a stream drew from it.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 
 import numpy as np
 
+from specsim.adapters.kinds import BUFFER_METHODS, STEP_METHODS
 from specsim.loading.failures import shown
 from specsim.properties.configurations import law_of
 from specsim.properties.lengths import as_length, numpy_types, wrong_types
@@ -32,7 +34,10 @@ def reseeding(configuration: Configuration, generators: Sequence[str]) -> Violat
 
 def no_length(value: object) -> str:
     """Return what is wrong with a value that stands for no length."""
-    return f"returned {shown(value)}, which is no length"
+    names = (*BUFFER_METHODS, *STEP_METHODS)
+    executor = next((n for n in names if callable(inspect.getattr_static(value, n, None))), None)
+    hint = f"; with its method {executor} it is an executor: --kind executor" if executor else ""
+    return f"returned {shown(value)}, which is no length{hint}"
 
 
 @np.errstate(all="ignore")  # the target may have set it to raise

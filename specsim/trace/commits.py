@@ -11,7 +11,7 @@ from specsim.properties.outcome import Outcome
 from specsim.trace.header import TraceConfiguration
 from specsim.trace.laws import slots_apart
 from specsim.trace.session import TraceSession, claimed
-from specsim.trace.slots import Slots
+from specsim.trace.slots import BoolArray, Slots
 from specsim.trace.tallies import Look, Seen, Tallies, Tally, failure, outcome, tally
 
 if TYPE_CHECKING:
@@ -225,7 +225,8 @@ def _before(slots: Slots, configuration: TraceConfiguration) -> Seen:
             return f"{text} and a cap of {slots.values['caps'][index]}"
         return f"{text}; {expected[index]} expected (a cap, if that is why, was not recorded)"
 
-    return Seen(slots.all_known("correct_len", "commit_lens"), commit != expected, say)
+    wrong = (commit != expected) | _added(slots)
+    return Seen(slots.all_known("correct_len", "commit_lens"), wrong, say)
 
 
 def _after(slots: Slots, configuration: TraceConfiguration) -> Seen:
@@ -239,7 +240,13 @@ def _after(slots: Slots, configuration: TraceConfiguration) -> Seen:
             f"{correct[index] + 1} expected"
         )
 
-    return Seen(slots.all_known("correct_len", "commit_lens"), commit != correct + 1, say)
+    wrong = (commit != correct + 1) | _added(slots)
+    return Seen(slots.all_known("correct_len", "commit_lens"), wrong, say)
+
+
+def _added(slots: Slots) -> BoolArray:
+    """Say where a cap is recorded to have put tokens on: it can only take some off."""
+    return slots.known["cap_trim_lens"] & (slots.values["cap_trim_lens"] < 0)
 
 
 def _seq_lens(slots: Slots, configuration: TraceConfiguration) -> Seen:
