@@ -371,6 +371,23 @@ def test_graphs_with_a_buffer_of_their_own_are_caught(worker: Buffered) -> None:
     assert "step 2: eager code reads storage 0, where graphs read storage 1" in detail
 
 
+def test_a_buffer_for_each_dtype_passes(worker: Buffered) -> None:
+    eager, captured = slots(512), slots(512, torch.int32)
+    for step in range(6):
+        graph = step % 2 == 1
+        worker.step(captured if graph else eager, 4, graph=graph)
+    assert worker.failing() == set()
+    assert judged("G.storage", worker.path).verdict == "pass"
+
+
+def test_a_view_that_moves_within_its_storage_is_caught(worker: Buffered) -> None:
+    memory = slots(2_000)
+    worker.step(memory[:600], 4)
+    worker.step(memory[600:], 4)
+    assert worker.failing() == {"E.reuse"}
+    assert "from 600 on" in judged("E.reuse", worker.path).detail
+
+
 def test_a_scalar_of_the_step_protocol_has_no_capacity_to_judge(tmp_path: Path) -> None:
     executor = TargetVerifyExecutor(GAMMA, 4.7, "match-expected", seed=3)
     with recorded(tmp_path) as recorder:

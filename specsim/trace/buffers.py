@@ -110,6 +110,7 @@ class _At:
     step: int
     graph: bool
     number: int
+    offset: int
     slots: int
 
 
@@ -120,32 +121,46 @@ def _steps(block: Block) -> Iterator[_At]:
             slots = np.maximum(slots, block.columns[name].sizes)
     for row in np.flatnonzero(block.storage != NO_STORAGE).tolist():
         yield _At(
-            int(block.steps[row]), bool(block.graph[row]), int(block.storage[row]), int(slots[row])
+            int(block.steps[row]),
+            bool(block.graph[row]),
+            int(block.storage[row]),
+            int(block.offset[row]),
+            int(slots[row]),
         )
 
 
 def _look_at_file(found: Buffers, source: Source, process: int, file: TraceFile) -> None:
     storages: dict[int, Storage] = {}
-    # By mode: the storage of its last step.
-    last: dict[bool, int] = {}
-    newest, made_by = NO_STORAGE, False
+    # By mode: the storage of its last step, and the place in it.
+    last: dict[bool, tuple[int, int]] = {}
+    # Of each dtype and device, since one buffer for each is as good as one that is rebuilt: the
+    # newest storage, and whether a graph was the first to read it.
+    newest: dict[tuple[str, str], tuple[int, bool]] = {}
     for block in file.blocks():
         storages.update(block.storages)
         for at in _steps(block):
             found.steps += 1
             found.graph_steps += at.graph
             place = f"step {at.step}"
-            before = last.get(at.graph)
-            if before is not None and at.number not in (before, newest):
+            storage = storages.get(at.number)
+            key = ("", "") if storage is None else (storage.dtype, storage.device)
+            latest, made_by = newest.get(key, (NO_STORAGE, False))
+            before, offset = last.get(at.graph, (NO_STORAGE, 0))
+            missing = None
+            if before == at.number and offset != at.offset:
+                missing = (
+                    f"reads its storage from {at.offset} on, and the step before from {offset}"
+                )
+            elif before not in (NO_STORAGE, at.number) and at.number != latest:
                 missing = _reason_missing(storages, before, at)
-                if missing:
-                    _note(found.reuse, Finding(source, process, at.step, place, missing))
-            if at.number < newest and (at.graph or made_by):
-                _note(found.shared, Finding(source, process, at.step, place, _apart(at, newest)))
-            if at.number > newest:
-                newest, made_by = at.number, at.graph
+            if missing:
+                _note(found.reuse, Finding(source, process, at.step, place, missing))
+            if at.number < latest and (at.graph or made_by):
+                _note(found.shared, Finding(source, process, at.step, place, _apart(at, latest)))
+            if at.number > latest:
+                newest[key] = (at.number, at.graph)
                 _look_at_capacity(found.small, source, process, at, storages)
-            last[at.graph] = at.number
+            last[at.graph] = (at.number, at.offset)
     found.storages += len(storages)
 
 
