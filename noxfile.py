@@ -13,8 +13,9 @@ CONSTRAINTS = "constraints.txt"
 PEERS = [f"sglang=={version}" for version in ("0.5.16", "0.5.17", "0.5.18", "0.5.20", "0.5.23")]
 
 IN_PARALLEL = ("--numprocesses=auto", "--dist=loadfile")
-# With a process a core, threads inside them only get in each other's way.
-ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+# With a process a core, threads inside them only get in each other's way; and tests start a hundred
+# interpreters, which would all compile the package anew where the environment forbids to keep it.
+TEST_ENV = {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": ""}
 
 nox.options.sessions = ["lint", "typecheck", "tests"]
 nox.options.reuse_existing_virtualenvs = True
@@ -33,7 +34,7 @@ def install(session: nox.Session, *groups: str, package: str | None = ".") -> No
 def tests(session: nox.Session) -> None:
     """Run the test suite on the CPU, in a process a core."""
     install(session, "test")
-    session.run("pytest", *IN_PARALLEL, *session.posargs, env=ONE_THREAD)
+    session.run("pytest", *IN_PARALLEL, *session.posargs, env=TEST_ENV)
 
 
 @nox.session
@@ -41,7 +42,7 @@ def slow(session: nox.Session) -> None:
     """Run everything, the tests that take minutes too, with many examples."""
     install(session, "test")
     thorough = ("--slow", "--hypothesis-profile=thorough")
-    session.run("pytest", *IN_PARALLEL, *thorough, *session.posargs, env=ONE_THREAD)
+    session.run("pytest", *IN_PARALLEL, *thorough, *session.posargs, env=TEST_ENV)
 
 
 @nox.session
