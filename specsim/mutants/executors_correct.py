@@ -332,7 +332,9 @@ class StepMadeAtFirst(Configured):
     step_correct_len: Tensor | None = None
 
     def begin_step(self) -> None:
-        """Draw a step's length."""
+        """Draw a step's length; nothing if simulation is off."""
+        if self.simulate_acc_len <= 0.0:
+            return
         if self.step_correct_len is None:
             self.step_correct_len = torch.zeros(1, dtype=torch.int64, device="cpu")
         self.step_correct_len.fill_(self.draw() - 1)
@@ -351,8 +353,9 @@ class StepOtherNames(Configured):
         self.forced_drafts = torch.zeros(1, dtype=torch.int64, device="cpu")
 
     def draw_ahead(self) -> None:
-        """Draw a step's length."""
-        self.forced_drafts.fill_(self.draw() - 1)
+        """Draw a step's length; nothing if simulation is off."""
+        if self.simulate_acc_len > 0.0:
+            self.forced_drafts.fill_(self.draw() - 1)
 
 
 @EXECUTORS.correct(

@@ -190,7 +190,9 @@ class StepWithoutAttributeAtFirst(Configured):
     step_correct_len: Tensor
 
     def begin_step(self) -> None:
-        """Draw a step's length."""
+        """Draw a step's length; nothing if simulation is off."""
+        if self.simulate_acc_len <= 0.0:
+            return
         if not hasattr(self, "step_correct_len"):
             self.step_correct_len = torch.zeros(1, dtype=torch.int64, device="cpu")
         self.step_correct_len.fill_(self.draw() - 1)
