@@ -15,7 +15,6 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from proptests.rank_processes import run_on_ranks, world_sizes
 from specsim.acceptance import AcceptanceDistribution
 from specsim.distributed import AgreedSampler, RankReport, check_ranks
 from specsim.sampler import AcceptanceSampler, sample_simulated_acc_len
@@ -152,20 +151,6 @@ def on_rank(rank: int, world_size: int) -> dict[str, Any]:
     sampler.fill(strided[:, 1], 9)
     found["strided"] = strided.tolist()
     return found
-
-
-@pytest.fixture(scope="module")
-def ranks_of_sizes(
-    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
-) -> dict[int, list[dict[str, Any]]]:
-    return run_on_ranks(on_rank, world_sizes(pytestconfig), tmp_path_factory.mktemp("ranks"))
-
-
-@pytest.fixture(params=[2, 4, pytest.param(8, marks=pytest.mark.slow)], ids="{} ranks".format)
-def ranks(
-    request: pytest.FixtureRequest, ranks_of_sizes: dict[int, list[dict[str, Any]]]
-) -> list[dict[str, Any]]:
-    return ranks_of_sizes[request.param]
 
 
 AGREE = (

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from itertools import cycle
 from typing import ClassVar
 
-from specsim.adapters.batches import FIXED_ID, REAL, BatchShape, CallViolation, ForcedBatch
+from specsim.adapters.batches import FIXED, FIXED_ID, REAL, BatchShape, CallViolation, ForcedBatch
 from specsim.loading.failures import TargetError
 from specsim.targets import Configuration, Program, Violation
 from specsim.verify.tokens import TOKEN_MODES
@@ -90,6 +90,21 @@ class BatchTarget(ABC):
     @abstractmethod
     def first_length(self) -> str:
         """Expression for the first request's length after a call."""
+
+    def mode_lines(self, shape: BatchShape) -> list[str]:
+        """Return the lines of a call that give the token mode, and the fixed token."""
+        lines = []
+        if self.takes("simulate_acc_token_mode"):
+            lines.append(f'    simulate_acc_token_mode="{shape.mode}",')
+        if self.takes("fixed_token_id"):
+            lines.append(f"    fixed_token_id={FIXED_ID},")
+        return lines
+
+    def committed(self, shape: BatchShape) -> str:
+        """Return the expression for what request b of n tokens should commit."""
+        if shape.mode == FIXED:
+            return f"[{FIXED_ID if self.takes('fixed_token_id') else 'one id'!r}] * n"
+        return "candidates[b, 1:n].tolist() + target_predict[b, n - 1 : n].tolist()"
 
     def draw_many(self, config: Configuration, n: int) -> list[object]:
         """Draw n acceptance lengths, one a call.

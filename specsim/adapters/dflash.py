@@ -13,7 +13,6 @@ import torch
 
 from specsim.adapters.batches import (
     FIXED,
-    FIXED_ID,
     MARKER,
     BatchShape,
     ForcedBatch,
@@ -179,25 +178,18 @@ class DFlashTarget(BatchTarget):
             f"    simulate_acc_len={config.acc_len!r},",
             f'    simulate_acc_method="{config.method}",',
         ]
-        if self.takes("simulate_acc_token_mode"):
-            lines.append(f'    simulate_acc_token_mode="{shape.mode}",')
         if self.takes("next_token_logits"):
             lines.append(f"    next_token_logits={'next_token_logits' if shape.logits else None},")
-        if self.takes("fixed_token_id"):
-            lines.append(f"    fixed_token_id={FIXED_ID},")
-        return [*lines, ")"]
+        return [*lines, *self.mode_lines(shape), ")"]
 
     def printing(self, shape: BatchShape) -> list[str]:
         """Return lines that print each request's outputs, and what they should be."""
-        tokens = "candidates[b, 1:n].tolist() + target_predict[b, n - 1 : n].tolist()"
-        if shape.mode == FIXED:
-            tokens = f"[{FIXED_ID if self.takes('fixed_token_id') else 'one id'!r}] * n"
         return [
             f"for b in range({shape.bs}):",
             "    n = int(commit_lens[b])",
             '    print(f"request {b}: commit_lens {n}, accept_len {int(accept_len[b])},",',
             '          f"bonus {int(bonus[b])}, out_tokens {out_tokens[b].tolist()}")',
-            f"    committed = {tokens}",
+            f"    committed = {self.committed(shape)}",
             '    print(f"  expected: accept_len {n - 1}, out_tokens {committed} and whatever "',
             '          f"beyond, bonus {committed[-1:]}, as in every request")',
         ]

@@ -13,7 +13,6 @@ import torch
 
 from specsim.adapters.batches import (
     FIXED,
-    FIXED_ID,
     MARKER,
     BatchShape,
     ForcedBatch,
@@ -199,24 +198,17 @@ class EagleTarget(BatchTarget):
             f"    simulate_acc_len={config.acc_len!r},",
             f'    simulate_acc_method="{config.method}",',
         ]
-        if self.takes("simulate_acc_token_mode"):
-            lines.append(f'    simulate_acc_token_mode="{shape.mode}",')
-        if self.takes("fixed_token_id"):
-            lines.append(f"    fixed_token_id={FIXED_ID},")
-        return [*lines, ")"]
+        return [*lines, *self.mode_lines(shape), ")"]
 
     def printing(self, shape: BatchShape) -> list[str]:
         """Return lines that print each request's outputs, and what they should be."""
-        tokens = "candidates[b, 1:n].tolist() + target_predict[b, n - 1 : n].tolist()"
-        if shape.mode == FIXED:
-            tokens = f"[{FIXED_ID if self.takes('fixed_token_id') else 'one id'!r}] * n"
         return [
             f"for b in range({shape.bs}):",
             "    n = int((index[b] >= 0).sum())",
             "    reached = [k for k in index[b].tolist() if 0 <= k < len(predict)]",
             '    print(f"request {b}: index {index[b].tolist()}, num_correct_drafts",',
             '          f"{int(num_correct_drafts[b])}, tokens {predict[reached].tolist()}")',
-            f"    committed = {tokens}",
+            f"    committed = {self.committed(shape)}",
             '    print(f"  expected: {n} nodes from {int(first[b])} on and then -1,",',
             '          f"num_correct_drafts {n - 1}, tokens {committed}, as in every request")',
         ]

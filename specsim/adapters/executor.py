@@ -12,10 +12,10 @@ tensor attribute, ``step_correct_len``, ``_simulated_correct_len`` or ``simulate
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeGuard
+from typing import Any
 
 import torch
 
@@ -93,7 +93,9 @@ class Running:
     waiting: list[int] = field(default_factory=list)
     noticed: dict[str, str] = field(default_factory=dict)
     _steps: int = 0
+    # The last step's tensor, kept so that its memory is not used again, and where that is.
     _last: torch.Tensor | None = None
+    _place: tuple[object, ...] = ()
     _served: int = 0
 
     def correct_len(self, bs: int, dtype: torch.dtype, device: torch.device | str) -> torch.Tensor:
@@ -184,10 +186,11 @@ class Running:
     def _look_at_place(self, drafts: torch.Tensor, size: int) -> None:
         """Note if a step reads other memory than the one before, which was large enough."""
         last, self._last = self._last, drafts
+        before, self._place = self._place, place_of(drafts)
         if last is None or last.dtype != drafts.dtype:
             self._served = size
             return
-        if size <= self._served and place_of(last) != place_of(drafts):
+        if size <= self._served and before != self._place:
             self.noticed.setdefault(
                 "reuse",
                 f"gave other memory for {size} slots after {self._steps or 'some'} steps; the step "
@@ -311,11 +314,11 @@ class ExecutorTarget:
             steps = STEP_METHODS if self._step_method is None else (self._step_method,)
             step = next((n for n in steps if _is_method(executor, n)), None)
             tensors = STEP_TENSORS if self._step_tensor is None else (self._step_tensor,)
-            tensor = next(_held(executor, tensors, isinstance_of_tensor), None)
+            tensor = _first_tensor(executor, tensors)
             if step is not None and tensor is None:
                 # Some make their tensor at the first step.
                 getattr(executor, step)()
-                tensor = next(_held(executor, tensors, isinstance_of_tensor), None)
+                tensor = _first_tensor(executor, tensors)
         if step is None or tensor is None:
             kind = type(executor).__name__
             raise TargetReturned(
@@ -325,19 +328,9 @@ class ExecutorTarget:
         return Protocol(None, step, tensor)
 
 
-def isinstance_of_tensor(value: object) -> TypeGuard[torch.Tensor]:
-    """Say whether a value is a tensor."""
-    return isinstance(value, torch.Tensor)
-
-
-def _held(
-    executor: object, names: tuple[str, ...], fits: Callable[[object], bool]
-) -> Iterator[str]:
-    missing = object()
-    for name in names:
-        value = getattr(executor, name, missing)
-        if value is not missing and fits(value):
-            yield name
+def _first_tensor(executor: object, names: tuple[str, ...]) -> str | None:
+    """Return the first attribute that holds a tensor."""
+    return next((n for n in names if isinstance(getattr(executor, n, None), torch.Tensor)), None)
 
 
 def _is_method(executor: object, name: str) -> bool:
@@ -345,6 +338,6 @@ def _is_method(executor: object, name: str) -> bool:
 
 
 def _tensor(value: object, name: str) -> torch.Tensor:
-    if not isinstance_of_tensor(value):
+    if not isinstance(value, torch.Tensor):
         raise TargetReturned(f"{name} gave {shown(value)}, expected a tensor")
     return value

@@ -40,7 +40,7 @@ from typing import Any
 
 import torch
 
-from specsim.adapters.executor import ExecutorTarget, isinstance_of_tensor
+from specsim.adapters.executor import ExecutorTarget
 from specsim.adapters.guard import target_call
 from specsim.loading.failures import TargetReturned, shown
 from specsim.targets import Configuration
@@ -315,7 +315,7 @@ def _read(result: object) -> Commit:
         value = result.get(name) if isinstance(result, Mapping) else getattr(result, name, None)
         if value is None:
             continue
-        if not isinstance_of_tensor(value):
+        if not isinstance(value, torch.Tensor):
             raise TargetReturned(f"{METHOD} gave {name} {shown(value)}, expected a tensor")
         dtype = str(value.dtype).removeprefix("torch.")
         columns[name] = Column(dtype, tuple(value.shape), value.tolist())

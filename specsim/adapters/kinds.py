@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 
+from specsim.adapters.accept import ACCEPT_KINDS, looks_like_accept
 from specsim.loading.failures import TargetError
 from specsim.targets import KINDS as SAMPLER_KINDS
 from specsim.targets import detect_kind as detect_sampler_kind
@@ -29,10 +30,9 @@ EXECUTOR_ARGUMENTS = ("gamma", "simulate_acc_len", "simulate_acc_method")
 _TELLING: dict[str, frozenset[str]] = {
     "dflash": frozenset({"candidates", "accept_len", "commit_lens", "bonus", "out_tokens"}),
     "eagle": frozenset({"accept_index", "predict", "candidates", "target_predict"}),
-    "accept": frozenset({"draft_tokens", "draft_probs", "target_probs"}),
 }
 
-KINDS = (*SAMPLER_KINDS, "executor", "dflash", "eagle", "accept", "chain-accept")
+KINDS = (*SAMPLER_KINDS, "executor", "dflash", "eagle", *ACCEPT_KINDS)
 """The kinds of target that can be named."""
 
 
@@ -62,6 +62,8 @@ def detect_kind(function: Callable[..., object]) -> str:
     for kind, telling in _TELLING.items():
         if telling <= set(names):
             return kind
+    if looks_like_accept(function):
+        return "accept"
     if names[:1] == ["gamma"]:
         return "executor"
     return detect_sampler_kind(function)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from specsim.mutants.registry import Mutant
-from specsim.mutants.sampler_faults import SAMPLER_FAULTS, property_of
+from specsim.mutants.sampler_faults import DrawsFromFault, register_sampler_faults
 from specsim.mutants.verify_registry import DFLASH
 from specsim.sampler import sample_simulated_acc_len
 
@@ -192,36 +192,15 @@ class EngineSignature:
         )
 
 
-class SampledDFlash(DFlash):
-    """Draws from a sampler that it is given.
-
-    Parameters
-    ----------
-    fault
-        The sampler mutant to draw from, seeded by the operating system.
-    """
-
-    def __init__(self, fault: Mutant) -> None:
-        self.sampler = fault.factory(None)
-
-    def draw(self) -> int:
-        """Return one acceptance length of the sampler."""
-        drawn = self.sampler(*self.configuration)
-        assert isinstance(drawn, int)
-        return drawn
+class SampledDFlash(DrawsFromFault, DFlash):
+    """Draws from a sampler that it is given."""
 
 
 def _dflash_of(fault: Mutant) -> Callable[[], SampledDFlash]:
     return lambda: SampledDFlash(fault)
 
 
-for _fault in SAMPLER_FAULTS:
-    DFLASH.mutant(
-        _fault.name,
-        caught_by=property_of(_fault, "D"),
-        statement=_fault.statement,
-        source=_fault.source,
-    )(_dflash_of(_fault))
+register_sampler_faults(DFLASH, "D", _dflash_of)
 
 
 @DFLASH.mutant(

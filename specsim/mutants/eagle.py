@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from specsim.mutants.registry import Mutant
-from specsim.mutants.sampler_faults import SAMPLER_FAULTS, property_of
+from specsim.mutants.sampler_faults import DrawsFromFault, register_sampler_faults
 from specsim.mutants.verify_registry import EAGLE
 from specsim.sampler import sample_simulated_acc_len
 
@@ -169,36 +169,15 @@ class EngineSignature:
         )
 
 
-class SampledEagle(Eagle):
-    """Draws from a sampler that it is given.
-
-    Parameters
-    ----------
-    fault
-        The sampler mutant to draw from, seeded by the operating system.
-    """
-
-    def __init__(self, fault: Mutant) -> None:
-        self.sampler = fault.factory(None)
-
-    def draw(self) -> int:
-        """Return one acceptance length of the sampler."""
-        drawn = self.sampler(*self.configuration)
-        assert isinstance(drawn, int)
-        return drawn
+class SampledEagle(DrawsFromFault, Eagle):
+    """Draws from a sampler that it is given."""
 
 
 def _eagle_of(fault: Mutant) -> Callable[[], SampledEagle]:
     return lambda: SampledEagle(fault)
 
 
-for _fault in SAMPLER_FAULTS:
-    EAGLE.mutant(
-        _fault.name,
-        caught_by=property_of(_fault, "A"),
-        statement=_fault.statement,
-        source=_fault.source,
-    )(_eagle_of(_fault))
+register_sampler_faults(EAGLE, "A", _eagle_of)
 
 
 @EAGLE.mutant(

@@ -17,7 +17,7 @@ from specsim.mutants.executor_base import (
     StepExecutor,
 )
 from specsim.mutants.registry import Mutant
-from specsim.mutants.sampler_faults import SAMPLER_FAULTS, property_of
+from specsim.mutants.sampler_faults import register_sampler_faults
 from specsim.mutants.verify_registry import EXECUTORS
 from specsim.sampler import sample_simulated_acc_len
 
@@ -57,13 +57,7 @@ def _executor_of(fault: Mutant) -> Callable[[int, float, str], SampledExecutor]:
     return sampled_executor
 
 
-for _fault in SAMPLER_FAULTS:
-    EXECUTORS.mutant(
-        _fault.name,
-        caught_by=property_of(_fault, "E"),
-        statement=_fault.statement,
-        source=_fault.source,
-    )(_executor_of(_fault))
+register_sampler_faults(EXECUTORS, "E", _executor_of)
 
 
 @EXECUTORS.mutant(

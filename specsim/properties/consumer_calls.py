@@ -7,11 +7,8 @@ others to try is Hypothesis' choice, and it shrinks what it finds.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 
-import hypothesis
-from hypothesis import Phase
 from hypothesis import strategies as st
 
 from specsim.adapters.batches import FIXED, REAL, BatchShape, CallViolation
@@ -20,7 +17,7 @@ from specsim.loading.failures import TargetFailed
 from specsim.properties.configurations import METHODS
 from specsim.properties.exploration import acceptance_lengths
 from specsim.properties.generators import own_generators
-from specsim.properties.hypothesis_runs import outside_tests, search_settings
+from specsim.properties.hypothesis_runs import search_and_shrink
 from specsim.targets import Configuration
 
 _LARGEST_TOP, _LARGEST_BATCH, _MOST_NODES = 17, 64, 3
@@ -74,7 +71,13 @@ def make_calls(target: BatchTarget, methods: Sequence[str], seed: int, examples:
                 for acc_len, top in _KNOWN_LENGTHS:
                     config = Configuration(acc_len, methods[0], top)
                     _look(target, config, BatchShape(bs, mode=mode, logits=logits), seed, calls)
-    outside_tests(lambda: _search(target, methods, seed, examples, calls))
+    search_and_shrink(
+        st.tuples(_configurations(methods), _shapes(target)),
+        lambda chosen: _look(target, *chosen, seed, calls),
+        lambda: list(calls.found),
+        seed=seed,
+        examples=examples,
+    )
     return calls
 
 
@@ -105,32 +108,6 @@ def _look(
     return {violation.name for violation in seen}
 
 
-def _search(
-    target: BatchTarget, methods: Sequence[str], seed: int, examples: int, calls: Calls
-) -> None:
-    """Let Hypothesis choose batches, and look for a simpler one of each that refutes."""
-
-    def search(wanted: str | None) -> None:
-        phases = [Phase.generate] if wanted is None else [Phase.generate, Phase.shrink]
-
-        @hypothesis.seed(seed)
-        @search_settings(examples, phases)
-        @hypothesis.given(st.data())
-        def body(data: st.DataObject) -> None:
-            config = data.draw(_configurations(methods))
-            shape = data.draw(_shapes(target))
-            if wanted in _look(target, config, shape, seed, calls):
-                raise _Refuted
-
-        # A target with memory may not repeat itself; the proof was noted when it happened.
-        with suppress(_Refuted, hypothesis.errors.Flaky):
-            body()
-
-    search(None)
-    for name in sorted(calls.found):
-        search(name)
-
-
 @st.composite
 def _configurations(draw: st.DrawFn, methods: Sequence[str]) -> Configuration:
     top = draw(st.integers(1, _LARGEST_TOP))
@@ -153,7 +130,3 @@ def _shapes(draw: st.DrawFn, target: BatchTarget) -> BatchShape:
         mode,
         draw(st.sampled_from(_choices_of_logits(target, mode, bs))),
     )
-
-
-class _Refuted(Exception):  # noqa: N818 - a finding, not an error
-    pass

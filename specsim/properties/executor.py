@@ -6,42 +6,31 @@ import time
 
 import torch
 
-from specsim.adapters.executor import ExecutorTarget, Protocol
+from specsim.adapters.executor import Protocol
 from specsim.loading.failures import TargetFailed
 from specsim.properties.buffer_model import MIN_CAPACITY
 from specsim.properties.configurations import LEVELS
 from specsim.properties.executor_sequences import Refutation, Sequences, run_sequences
 from specsim.properties.executor_snippets import calls_program
+from specsim.properties.finalize import configuration_in, target_of
 from specsim.properties.generators import own_generators
 from specsim.properties.outcome import Outcome
 from specsim.properties.registry import Property, register
 from specsim.properties.session import Session
 from specsim.properties.single_lengths import by_certificates, returns
-from specsim.targets import Configuration
 
 _KINDS = ("executor",)
 # Of the hundreds that are made; one that refuses all of them has shown nothing.
 _ENOUGH_CALLS = 30
-_TRIED = Configuration(4.7, "match-expected", 8)
-
-
-def _target(session: Session) -> ExecutorTarget:
-    target = session.target
-    assert isinstance(target, ExecutorTarget)
-    return target
-
-
-def _configuration(session: Session) -> Configuration:
-    return Configuration(_TRIED.acc_len, session.settings.methods[0], _TRIED.max_len)
 
 
 def _protocol(session: Session) -> Protocol | str:
     """Return the names in use, or how the executor failed to show them."""
     if "protocol" not in session.memo:
-        configuration = _configuration(session)
+        configuration = configuration_in(session)
         try:
             with own_generators(session.settings.seed, "protocol"):
-                session.memo["protocol"] = _target(session).open(configuration).protocol
+                session.memo["protocol"] = target_of(session).open(configuration).protocol
         except TargetFailed as failed:
             call = session.target.call_repr(configuration)
             session.memo["protocol"] = f"{call} {failed.summary}"
@@ -56,7 +45,7 @@ def _sequences(session: Session) -> tuple[Sequences, float]:
         examples = LEVELS[settings.effort].examples // 4
         protocol = _protocol(session)
         seen = run_sequences(
-            _target(session),
+            target_of(session),
             settings.methods,
             settings.seed,
             examples,
@@ -252,7 +241,7 @@ def bare_device(prop: Property, session: Session) -> Outcome:
         return outcome
     if not torch.cuda.is_available():
         return prop.outcome("skip", "only a device with an index can tell, and there is none here")
-    running = _target(session).open(_configuration(session))
+    running = target_of(session).open(configuration_in(session))
     try:
         with own_generators(session.settings.seed, "bare device"):
             views = [running.correct_len(3, torch.int64, torch.device("cuda")) for _ in range(3)]

@@ -101,6 +101,12 @@ class Sequences:
     known: dict[str, Refutation] = field(default_factory=dict)
     found: dict[str, Refutation] = field(default_factory=dict)
 
+    def count(self, refuted: dict[str, str]) -> dict[str, str]:
+        """Count one call, and return what it refuted."""
+        self.calls += 1
+        self.answered += "returns" not in refuted
+        return refuted
+
     def refuting(self, name: str) -> Refutation | None:
         """Return a refutation of one property, of a known sequence if there is one."""
         return self.known.get(name) or self.found.get(name)
@@ -192,9 +198,7 @@ def _run(
         call = choose(0)
         call = choose(model.capacity(call) or MIN_CAPACITY)
         made.append(call)
-        seen.calls += 1
-        refuted = model.call(call)
-        seen.answered += "returns" not in refuted
+        refuted = seen.count(model.call(call))
         for name, message in refuted.items():
             seen.known.setdefault(name, Refutation(name, configuration, tuple(made), message))
         if "returns" in refuted:
@@ -210,10 +214,7 @@ def _begin_steps(target: ExecutorTarget, configuration: Configuration, seen: Seq
         seen.known["returns"] = Refutation("returns", configuration, (), failed.summary)
         return
     for _ in range(_MANY_STEPS):
-        seen.calls += 1
-        refuted = model.call()
-        seen.answered += "returns" not in refuted
-        for name, message in refuted.items():
+        for name, message in seen.count(model.call()).items():
             found = Refutation(name, configuration, (None,) * seen.calls, message)
             seen.known.setdefault(name, found)
 
@@ -260,10 +261,7 @@ def _search(
             if self.model is None:
                 return
             self.made.append(call)
-            seen.calls += 1
-            refuted = self.model.call(call)
-            seen.answered += "returns" not in refuted
-            self.refuted(refuted)
+            self.refuted(seen.count(self.model.call(call)))
 
         def refuted(self, found: dict[str, str]) -> None:
             for name, message in found.items():
@@ -314,8 +312,7 @@ def _refuted_again(
             model = BufferModel(target.open(like.configuration), like.configuration.max_len)
             for call in calls:
                 assert call is not None
-                seen.calls += 1
-                refuted = model.call(call)
+                refuted = seen.count(model.call(call))
     except TargetFailed:
         return None
     if like.name not in refuted:

@@ -7,16 +7,13 @@ and a violation is a proof by itself, so shrinking looks for a simpler proof, ne
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 
-import hypothesis
-from hypothesis import Phase
 from hypothesis import strategies as st
 
 from specsim.properties.certificates import failure, reseeding, violations
 from specsim.properties.generators import GlobalStates, own_generators, reseeded
-from specsim.properties.hypothesis_runs import outside_tests, search_settings
+from specsim.properties.hypothesis_runs import search_and_shrink
 from specsim.properties.lengths import as_length
 from specsim.properties.registry import SAMPLER_KINDS
 from specsim.targets import Configuration, LengthTarget, TargetFailed, Violation
@@ -99,11 +96,10 @@ def explore(
     progress
         Told of the draws just made.
     """
-    strategy = configurations(target.kind, methods)
     found: dict[str, Violation] = {}
     tried = drawn = 0
 
-    def look(configuration: Configuration) -> list[Violation]:
+    def look(configuration: Configuration) -> set[str]:
         nonlocal tried, drawn
         tried += 1
         target.renew()
@@ -125,30 +121,13 @@ def explore(
             best = found.get(violation.name)
             if best is None or violation.size < best.size:
                 found[violation.name] = violation
-        return seen
+        return {violation.name for violation in seen}
 
-    def search(wanted: str | None) -> None:
-        phases = [Phase.generate] if wanted is None else [Phase.generate, Phase.shrink]
-
-        @hypothesis.seed(seed)
-        @search_settings(examples, phases)
-        @hypothesis.given(strategy)
-        def body(configuration: Configuration) -> None:
-            if any(v.name == wanted for v in look(configuration)):
-                raise _Refuted
-
-        # A target with memory may not repeat itself; the proof was noted when it happened.
-        with suppress(_Refuted, hypothesis.errors.Flaky):
-            body()
-
-    def search_all() -> None:
-        search(None)
-        for name in sorted(found.keys() - {"generators"}):
-            search(name)
-
-    outside_tests(search_all)
+    search_and_shrink(
+        configurations(target.kind, methods),
+        look,
+        lambda: found.keys() - {"generators"},
+        seed=seed,
+        examples=examples,
+    )
     return Exploration(tried, drawn, found)
-
-
-class _Refuted(Exception):  # noqa: N818 - a finding, not an error
-    pass

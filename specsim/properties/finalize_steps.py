@@ -11,18 +11,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-import hypothesis
-import numpy as np
-import torch
-from hypothesis import Phase
-
 from specsim.adapters.executor import ExecutorTarget
 from specsim.adapters.finalizing import Batch, Finalizer, Offer
 from specsim.loading.failures import TargetFailed
 from specsim.properties.finalize_cases import cases, known_cases
 from specsim.properties.finalize_model import Case, Finding, judge
-from specsim.properties.generators import GlobalStates, own_generators
-from specsim.properties.hypothesis_runs import outside_tests, search_settings
+from specsim.properties.generators import GlobalStates, moved, own_generators
+from specsim.properties.hypothesis_runs import search_and_shrink
 
 
 @dataclass(frozen=True)
@@ -131,27 +126,13 @@ def run_steps(
     runner = _Runner(target, offer, seed)
     for case in known_cases(methods, offer):
         runner.run(case)
-
-    def search(wanted: str | None) -> None:
-        phases = [Phase.generate] if wanted is None else [Phase.generate, Phase.shrink]
-
-        @hypothesis.seed(seed)
-        @search_settings(examples, phases)
-        @hypothesis.given(cases(methods, offer))
-        def body(case: Case) -> None:
-            if wanted in runner.run(case):
-                raise _Refuted
-
-        # A target with memory may not repeat itself; the proof was noted when it happened.
-        with suppress(_Refuted, hypothesis.errors.Flaky):
-            body()
-
-    def search_all() -> None:
-        search(None)
-        for name in sorted(runner.seen.refutations):
-            search(name)
-
-    outside_tests(search_all)
+    search_and_shrink(
+        cases(methods, offer),
+        runner.run,
+        lambda: list(runner.seen.refutations),
+        seed=seed,
+        examples=examples,
+    )
     return runner.seen
 
 
@@ -196,7 +177,7 @@ class _Runner:
                 commit = finalizer.commit(batch)
                 self.seen.calls += 1
                 if before is not None:
-                    self.seen.drew.update(_moved(before, GlobalStates.capture()))
+                    self.seen.drew.update(moved(before, GlobalStates.capture()))
                 verdicts = judge(case, batch, commit, per_slot=self._target.per_slot, dtypes=dtypes)
                 steps = replace(case, batches=tuple(made))
                 fields = tuple(commit.columns)
@@ -231,20 +212,3 @@ def _blamed(case: Case, *, limited: bool) -> str:
     if case.fixed_token_id is not None:
         return "fixed"
     return "caps" if limited else "commit-lens"
-
-
-def _moved(before: GlobalStates, after: GlobalStates) -> set[str]:
-    """Return which global generators have another state."""
-    moved = set()
-    if before.python != after.python:
-        moved.add("random")
-    words, later = before.numpy["state"], after.numpy["state"]
-    if not all(np.array_equal(words[name], later.get(name)) for name in words):
-        moved.add("numpy.random")
-    if not torch.equal(torch.as_tensor(before.torch), torch.as_tensor(after.torch)):
-        moved.add("torch")
-    return moved
-
-
-class _Refuted(Exception):  # noqa: N818 - a finding, not an error
-    pass

@@ -136,6 +136,22 @@ def comparable_generators() -> list[str]:
     return names if loaded_torch() is None else [*names, "torch"]
 
 
+def moved(before: GlobalStates, after: GlobalStates) -> set[str]:
+    """Name the generators that have another state, by drawing or by seeding."""
+    names = set()
+    if before.python != after.python:
+        names.add("random")
+    words, later = before.numpy["state"], after.numpy["state"]
+    if not all(np.array_equal(words[name], later.get(name)) for name in words):
+        names.add("numpy.random")
+    torch = loaded_torch()
+    if torch is not None and not torch.equal(
+        torch.as_tensor(before.torch), torch.as_tensor(after.torch)
+    ):
+        names.add("torch")
+    return names
+
+
 def reseeded(before: GlobalStates, after: GlobalStates) -> list[str]:
     """Name the generators whose state after some calls cannot come from drawing alone.
 

@@ -6,7 +6,7 @@ import time
 
 import torch
 
-from specsim.adapters.executor import Protocol, isinstance_of_tensor
+from specsim.adapters.executor import Protocol
 from specsim.adapters.guard import target_call
 from specsim.extract_executor import ExtractedExecutor
 from specsim.loading.failures import TargetFailed, shown
@@ -73,20 +73,20 @@ def _filled(session: Session, configuration: Configuration, protocol: Protocol) 
                 configuration.max_len - 1, configuration.acc_len, configuration.method
             )
             before = getattr(executor, protocol.tensor, None)
-            if isinstance_of_tensor(before):
+            if isinstance(before, torch.Tensor):
                 # What was made in inference mode can be written there alone.
                 with torch.inference_mode():
                     before.fill_(_MARK)
             for _ in range(_STEPS):
                 getattr(executor, protocol.step)()
             after = getattr(executor, protocol.tensor, None)
-            values = after.tolist() if isinstance_of_tensor(after) else []
+            values = after.tolist() if isinstance(after, torch.Tensor) else []
     except TargetFailed as failed:
         frames = f"\n{failed.frames_text.rstrip()}" if failed.frames_text else ""
         return f"it {failed.summary}{frames}"
     if after is None or (after is before and set(_flat(values)) <= {_MARK}):
         return None
-    was = f"that held {_MARK}" if isinstance_of_tensor(before) else f"that was {shown(before)}"
+    was = f"that held {_MARK}" if isinstance(before, torch.Tensor) else f"that was {shown(before)}"
     return f"{protocol.step}() filled {protocol.tensor}, {was}, with {shown(after)}"
 
 
