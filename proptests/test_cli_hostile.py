@@ -76,7 +76,7 @@ def test_a_slow_target_is_inconclusive_and_not_a_failure(tmp_path: Path) -> None
     ],
 )
 def test_what_a_target_leaves_behind_does_not_lose_its_verdict(tmp_path: Path, extra: str) -> None:
-    result = check(tmp_path, GOOD + extra, "good", "--timeout", "60")
+    result = check(tmp_path, GOOD + extra, "good", "--timeout", "60", "--properties", "S.range")
     assert result.returncode == 0, result.stdout + result.stderr
     assert "Traceback" not in result.stderr
 
@@ -93,7 +93,8 @@ def threaded(a, m, n):
     return pool.submit(good, a, m, n).result()
 """
     )
-    result = check(tmp_path, body, "threaded", "--jobs", "2", "--timeout", "100")
+    law = ("--properties", "S.distribution", "--timeout", "100")
+    result = check(tmp_path, body, "threaded", "--jobs", "2", *law)
     assert result.returncode == 0, result.stdout
     assert "drawing in one process: the target has started threads" in result.stderr
     once = "import os\nhome = os.getpid()\n"
@@ -102,7 +103,7 @@ def threaded(a, m, n):
         + once
         + "def here(a, m, n):\n    assert os.getpid() == home\n    return good(a, m, n)\n"
     )
-    assert check(tmp_path, body, "here", "--jobs", "1").returncode == 0
+    assert check(tmp_path, body, "here", "--jobs", "1", *law).returncode == 0
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="the caller itself needs python -P")

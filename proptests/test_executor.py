@@ -120,7 +120,7 @@ class ExecutorMachine(RuleBasedStateMachine):
 
 
 TestExecutorMachine = ExecutorMachine.TestCase
-TestExecutorMachine.settings = settings(stateful_step_count=20)
+TestExecutorMachine.settings = settings(stateful_step_count=12)
 
 
 class DrawnOnce(TargetVerifyExecutor):

@@ -167,6 +167,7 @@ class TestVerdicts:
             "L.accepted": "fail",
         }
 
+    @pytest.mark.slow
     def test_the_whole_quick_plan_on_the_reference(self) -> None:
         """False alarms at a rate of at most ALPHA."""
         outcomes = judged(chain_accept)

@@ -33,7 +33,16 @@ def test_each_faulty_rank_is_rejected_by_its_property(mutant: VerifyMutant) -> N
     compile(outcome.snippet, mutant.name, "exec")
 
 
-@pytest.mark.parametrize("variant", all_correct_ranks(), ids=lambda variant: variant.name)
+# Broadcasts of correct ranks are held against both R properties in test_ranks_property.py, too.
+CORRECT_RANKS = [
+    pytest.param(
+        correct, id=correct.name, marks=[pytest.mark.slow] * correct.name.startswith("broadcast")
+    )
+    for correct in all_correct_ranks()
+]
+
+
+@pytest.mark.parametrize("variant", CORRECT_RANKS)
 def test_each_correct_rank_passes(variant: VerifyCorrect) -> None:
     # Nothing here is decided by chance.
     report = specsim.check(variant.factory, kind="executor", effort="quick", properties=["R"])
